@@ -1,0 +1,11 @@
+// Broken invariants end the process: a failure like any other, and the cluster goes on without it.
+#pragma once
+
+namespace perdura {
+[[noreturn]] void check_failed(const char* condition, const char* why, const char* file, int line);
+}
+
+#define PERDURA_CHECK(condition, why)                                                   \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]] ::perdura::check_failed(#condition, why, __FILE__, __LINE__); \
+  } while (false)

@@ -1,0 +1,90 @@
+// What a job and a cluster are asked to be. Read from TOML by actors/runtime/config_file, which refuses unknown
+// keys, wrong types and impossible values with file, line, field and what is allowed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace perdura {
+
+struct model_config {
+  std::string kind = "dit";
+  std::uint32_t width = 128;
+  std::uint32_t depth = 4;
+  std::uint32_t heads = 2;      // divides width
+  std::uint32_t patch = 4;      // divides the image's side
+  std::uint32_t mlp_ratio = 4;
+};
+
+struct data_config {
+  std::string kind = "fashion-mnist";
+  std::string folder = "/usr/share/datasets/fashion-mnist";
+  double label_drop = 0.1;      // fraction of labels replaced by the null class, for guidance
+};
+
+struct batch_config {
+  std::uint32_t size = 128;     // samples a step; a multiple of slots
+  std::uint32_t slots = 16;     // V, a power of two
+};
+
+struct optimizer_config {
+  std::string kind = "adamw";
+  double learning_rate = 2e-3;
+  std::uint64_t warmup_steps = 50;
+  double decay_fraction = 0.4;  // of all steps, at the end, linear to zero
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+  double clip_norm = 1.0;       // 0: no clipping
+  double ema_decay = 0.995;
+};
+
+struct checkpoint_config {
+  std::uint64_t interval_steps = 100;
+  std::uint32_t keep = 3;       // newest ones kept
+};
+
+struct elastic_config {
+  std::uint32_t min_workers = 1;         // fewer than these and the job waits
+  std::uint32_t state_check_steps = 50;  // holders compare hashes of their tiles this often; 0: never
+  std::uint32_t max_skips = 20;          // non-finite steps in a row that end the job
+};
+
+struct sample_config {
+  double guidance = 2.0;
+  std::uint32_t steps = 40;
+};
+
+struct job_config {
+  std::string name = "job";
+  std::uint64_t seed = 1;
+  std::uint64_t steps = 600;
+  std::string precision = "fp32";
+  model_config model;
+  data_config data;
+  batch_config batch;
+  optimizer_config optimizer;
+  checkpoint_config checkpoint;
+  elastic_config elastic;
+  sample_config sample;
+};
+
+struct cluster_config {
+  std::string host = "127.0.0.1";       // only loopback until the cluster has its certificates
+  std::uint16_t port = 7400;            // coordinator, for nodes and workers (CAF)
+  std::uint16_t admin_port = 7401;      // admin RPC (Cap'n Proto)
+  std::string data_folder;              // empty: XDG or /var/lib/perdura
+  std::string log_folder;
+  std::string runtime_folder;
+  std::chrono::milliseconds heartbeat{100};
+  std::chrono::milliseconds lease{1500};         // > 3 heartbeats
+  std::chrono::milliseconds step_timeout{10000};  // > lease; least time a step may take before it counts as hung
+  std::chrono::milliseconds join_timeout{30000};  // > step_timeout
+  std::chrono::milliseconds gather{1000};        // wait for further workers before the first step of a job
+  std::uint64_t log_bytes_max = 16u << 20;       // a log file is rotated at this size
+  std::uint32_t log_files = 4;
+};
+
+}  // namespace perdura

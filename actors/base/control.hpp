@@ -1,0 +1,199 @@
+// What the coordinator and the workers say to each other: small messages, over CAF.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/base/plan.hpp"
+
+namespace perdura {
+
+inline constexpr std::uint32_t protocol_version = 1;
+
+struct endpoint {
+  std::string host;
+  std::uint16_t port{};
+  auto operator<=>(const endpoint&) const = default;
+};
+
+// ---- worker to coordinator ---------------------------------------------------------------------------------
+
+// First word on each connection, repeated after a reconnection: all the coordinator needs to take it (back) in.
+struct worker_hello {
+  std::uint32_t protocol{};
+  incarnation who;
+  incarnation node;             // the agent's life that spawned it
+  std::string name;             // "node-1/0", for people
+  endpoint link;                // where its data link listens
+  std::uint64_t numeric_class{};  // 0 until a job is known and the canary has run
+  term_number term;             // highest it obeyed
+  era at;                       // newest it promised
+  plan_id plan;                 // under which it works, or none
+  std::optional<verdict> newest;
+};
+
+struct tile_inventory {
+  tile_id tile;
+  step_number version;
+  bool complete{};        // a half-copied tile is no holder
+  bool has_gradient{};    // g(version + 1) is held
+};
+
+enum class block_status : std::uint8_t { computing, computed, received };
+
+struct block_inventory {
+  block slots;
+  block_status status{};
+  std::vector<tile_id> tiles;  // of a received block: for which tiles; of a computed one: empty, it is all
+};
+
+struct inventory_report {
+  era at;
+  incarnation who;
+  timeline_number timeline;
+  plan_id plan;                   // newest it worked under or knows to be effective
+  std::optional<verdict> newest;
+  std::vector<tile_inventory> tiles;
+  step_number partials_step;      // of `blocks`
+  std::vector<block_inventory> blocks;
+};
+
+struct plan_adopted {
+  era at;
+  incarnation who;
+};
+
+struct verdict_report {
+  incarnation who;
+  verdict observed;
+};
+
+// A link between two members, or a member and a leaver, broke or cannot be made.
+struct link_complaint {
+  incarnation who;
+  incarnation about;
+  era at;
+  std::string why;
+};
+
+struct released_report {
+  incarnation who;
+  plan_id plan;  // the one that it has left, or given tiles up under
+};
+
+// A worker's tile is durable in its pack. Everything needed to write the manifest's line.
+struct chunk_report {
+  incarnation who;
+  timeline_number timeline;
+  era at;
+  step_number step;
+  tile_id tile;
+  std::uint8_t kind{};  // which array of the tile: storage::chunk_kind
+  std::array<std::uint8_t, 32> hash{};
+  std::string pack;
+  std::uint64_t offset{};
+  std::uint64_t size{};
+};
+
+// All state at the last step, hashed tile by tile.
+struct final_report {
+  incarnation who;
+  timeline_number timeline;
+  step_number step;
+  std::vector<std::uint64_t> tile_hashes;  // of every tile, 0 where not held
+};
+
+// A worker that cannot go on says why before it ends: a job that none can run fails with the reason.
+struct worker_failure {
+  incarnation who;
+  std::string why;
+};
+
+using worker_message = std::variant<worker_hello, inventory_report, plan_adopted, verdict_report, link_complaint, released_report,
+                                    chunk_report, final_report, worker_failure>;
+
+// ---- coordinator to worker ---------------------------------------------------------------------------------
+
+// What the job is. The text is the job file; the worker parses it with the same code as the coordinator.
+struct job_order {
+  std::string job;      // its id
+  std::string text;
+  std::string store;    // folder of the checkpoint store
+};
+
+struct peer {
+  incarnation who;
+  endpoint link;
+  auto operator<=>(const peer&) const = default;
+};
+
+// Whom to hold links to; sent whenever it changes. Of two peers the one with the lower incarnation dials.
+struct peers_order {
+  std::vector<peer> peers;
+};
+
+// Promise to ignore older eras, then report what you hold.
+struct fence_order {
+  era at;
+  timeline_number timeline;
+};
+
+// Where state comes from when no survivor holds it: the seed (step 0) or a committed checkpoint.
+struct restore_source {
+  step_number step;
+  timeline_number timeline;  // of the checkpoint
+  bool operator==(const restore_source&) const = default;
+};
+
+// The decision of a recovery. All state goes to version `settled`; the next step is settled + 1.
+struct recover_order {
+  era at;
+  timeline_number timeline;
+  plan next;
+  step_number settled;
+  std::optional<verdict> standing;  // of `settled`; holders that have not applied it do so
+  std::optional<verdict> expected;  // of settled + 1, if it was observed but must be redone: compare
+  std::optional<restore_source> restore;
+  std::vector<block> orphans;       // of settled + 1: not recomputed, whoever received them sends them on
+  std::vector<tile_id> reduced;     // tiles whose owner holds g(settled + 1) already
+  bool operator==(const recover_order&) const = default;
+};
+
+struct start_order {
+  era at;
+};
+
+struct proposal_order {
+  plan_id base;
+  plan next;
+};
+
+struct released_ack {
+  plan_id plan;
+};
+
+// Nothing that the receiver produces counts any more. It ends and comes back as a new incarnation.
+struct fenced_order {
+  era at;
+};
+
+// The job has ended; drop its state and wait for the next.
+struct dismiss_order {
+  std::string job;
+};
+
+using coordinator_order = std::variant<job_order, peers_order, fence_order, recover_order, start_order, proposal_order,
+                                       released_ack, fenced_order, dismiss_order>;
+
+// Each order carries the coordinator's term: lower terms than the highest seen are refused.
+struct order_envelope {
+  term_number term;
+  incarnation to;
+  coordinator_order order;
+};
+
+}  // namespace perdura
