@@ -9,10 +9,18 @@
 #include "actors/base/log.hpp"
 #include "actors/base/plan.hpp"
 #include "actors/base/result.hpp"
+#include "actors/base/rules.hpp"
 
 namespace perdura {
 
+namespace {
+std::atomic<check_handler> on_check_failed{nullptr};
+}
+
+void set_check_handler(check_handler handler) { on_check_failed = handler; }
+
 void check_failed(const char* condition, const char* why, const char* file, int line) {
+  if (auto* handler = on_check_failed.load()) handler(condition, why);
   std::fprintf(stderr, "perdura: broken invariant: %s (%s) at %s:%d\n", why, condition, file, line);
   std::abort();
 }
@@ -48,7 +56,9 @@ std::string to_string(const era& e) { return to_string(e.term) + "." + std::to_s
 
 std::string to_string(const plan_id& id) { return to_string(id.at) + "/" + std::to_string(id.sequence); }
 
-std::string to_string(const block& b) { return "[" + std::to_string(b.first) + "," + std::to_string(b.end()) + ")"; }
+std::string to_string(const block& b) {
+  return "[" + std::to_string(b.first) + "," + std::to_string(b.end()) + ")";
+}
 
 incarnation parse_incarnation(const std::string& text) {
   if (text.size() != 32 || text.find_first_not_of("0123456789abcdef") != std::string::npos) return {};
@@ -68,14 +78,18 @@ bool plan::holds(const incarnation& who, tile_id tile) const {
 }
 
 namespace {
-bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
-bool same_bits(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
+bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+bool same_bits(float a, float b) {
+  return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
 }  // namespace
 
 bool step_outcome::operator==(const step_outcome& o) const {
   return same_bits(gradient_norm, o.gradient_norm) && same_bits(clip_scale, o.clip_scale) &&
-         same_bits(learning_rate, o.learning_rate) && skipped == o.skipped && optimizer_time == o.optimizer_time &&
-         same_bits(loss, o.loss) && skips_in_a_row == o.skips_in_a_row;
+         same_bits(learning_rate, o.learning_rate) && skipped == o.skipped &&
+         optimizer_time == o.optimizer_time && same_bits(loss, o.loss) && skips_in_a_row == o.skips_in_a_row;
 }
 
 bool vote_part::operator==(const vote_part& o) const {
@@ -93,6 +107,35 @@ std::vector<block> aligned_cover(std::uint32_t first, std::uint32_t end) {
     first += size;
   }
   return cover;
+}
+
+const char* to_string(rule r) {
+  switch (r) {
+    case rule::promise: return "promise";
+    case rule::vote_needs_gradient: return "vote_needs_gradient";
+    case rule::apply_needs_verdict: return "apply_needs_verdict";
+    case rule::carry_verdict: return "carry_verdict";
+    case rule::keep_until_verdict: return "keep_until_verdict";
+    case rule::report_verdict: return "report_verdict";
+    case rule::half_copy_is_none: return "half_copy_is_none";
+    case rule::hold_newer: return "hold_newer";
+    case rule::drop_older: return "drop_older";
+    case rule::await_ready: return "await_ready";
+    case rule::switch_at_verdict: return "switch_at_verdict";
+    case rule::tag_parameters: return "tag_parameters";
+    case rule::carry_norm: return "carry_norm";
+    case rule::all_votes: return "all_votes";
+    case rule::one_vote: return "one_vote";
+    case rule::await_leavers: return "await_leavers";
+    case rule::stand_by_verdict: return "stand_by_verdict";
+    case rule::decide_by_inventory: return "decide_by_inventory";
+    case rule::start_after_all: return "start_after_all";
+    case rule::persist_era: return "persist_era";
+    case rule::persist_timeline: return "persist_timeline";
+    case rule::keep_verdict: return "keep_verdict";
+    case rule::count_: break;
+  }
+  return "unknown";
 }
 
 namespace log {

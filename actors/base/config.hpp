@@ -1,5 +1,5 @@
-// What a job and a cluster are asked to be. Read from TOML by actors/runtime/config_file, which refuses unknown
-// keys, wrong types and impossible values with file, line, field and what is allowed.
+// What a job and a cluster are asked to be. Read from TOML by actors/runtime/config_file, which refuses
+// unknown keys, wrong types and impossible values with file, line, field and what is allowed.
 #pragma once
 
 #include <chrono>
@@ -12,20 +12,20 @@ struct model_config {
   std::string kind = "dit";
   std::uint32_t width = 128;
   std::uint32_t depth = 4;
-  std::uint32_t heads = 2;      // divides width
-  std::uint32_t patch = 4;      // divides the image's side
+  std::uint32_t heads = 2;  // divides width
+  std::uint32_t patch = 4;  // divides the image's side
   std::uint32_t mlp_ratio = 4;
 };
 
 struct data_config {
   std::string kind = "fashion-mnist";
   std::string folder = "/usr/share/datasets/fashion-mnist";
-  double label_drop = 0.1;      // fraction of labels replaced by the null class, for guidance
+  double label_drop = 0.1;  // fraction of labels replaced by the null class, for guidance
 };
 
 struct batch_config {
-  std::uint32_t size = 128;     // samples a step; a multiple of slots
-  std::uint32_t slots = 16;     // V, a power of two
+  std::uint32_t size = 128;  // samples a step; a multiple of slots
+  std::uint32_t slots = 16;  // V, a power of two
 };
 
 struct optimizer_config {
@@ -37,13 +37,13 @@ struct optimizer_config {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
-  double clip_norm = 1.0;       // 0: no clipping
+  double clip_norm = 1.0;  // 0: no clipping
   double ema_decay = 0.995;
 };
 
 struct checkpoint_config {
   std::uint64_t interval_steps = 100;
-  std::uint32_t keep = 3;       // newest ones kept
+  std::uint32_t keep = 3;  // newest ones kept
 };
 
 struct elastic_config {
@@ -72,18 +72,19 @@ struct job_config {
 };
 
 struct cluster_config {
-  std::string host = "127.0.0.1";       // only loopback until the cluster has its certificates
-  std::uint16_t port = 7400;            // coordinator, for nodes and workers (CAF)
-  std::uint16_t admin_port = 7401;      // admin RPC (Cap'n Proto)
-  std::string data_folder;              // empty: XDG or /var/lib/perdura
+  std::string host = "127.0.0.1";   // only loopback until the cluster has its certificates
+  std::uint16_t port = 7400;        // coordinator, for nodes and workers (CAF)
+  std::uint16_t admin_port = 7401;  // admin RPC (Cap'n Proto)
+  std::string data_folder;          // empty: XDG or /var/lib/perdura
   std::string log_folder;
   std::string runtime_folder;
   std::chrono::milliseconds heartbeat{100};
-  std::chrono::milliseconds lease{1500};         // > 3 heartbeats
-  std::chrono::milliseconds step_timeout{10000};  // > lease; least time a step may take before it counts as hung
+  std::chrono::milliseconds lease{1500};  // > 3 heartbeats
+  std::chrono::milliseconds step_timeout{
+      10000};  // > lease; least time a step may take before it counts as hung
   std::chrono::milliseconds join_timeout{30000};  // > step_timeout
-  std::chrono::milliseconds gather{1000};        // wait for further workers before the first step of a job
-  std::uint64_t log_bytes_max = 16u << 20;       // a log file is rotated at this size
+  std::chrono::milliseconds gather{1000};         // wait for further workers before the first step of a job
+  std::uint64_t log_bytes_max = 16u << 20;        // a log file is rotated at this size
   std::uint32_t log_files = 4;
 };
 

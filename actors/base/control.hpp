@@ -20,27 +20,43 @@ struct endpoint {
   auto operator<=>(const endpoint&) const = default;
 };
 
-// ---- worker to coordinator ---------------------------------------------------------------------------------
+// ---- worker to coordinator
+// ---------------------------------------------------------------------------------
 
-// First word on each connection, repeated after a reconnection: all the coordinator needs to take it (back) in.
+// First word on each connection, repeated after a reconnection: all the coordinator needs to take it (back)
+// in.
 struct worker_hello {
   std::uint32_t protocol{};
   incarnation who;
-  incarnation node;             // the agent's life that spawned it
-  std::string name;             // "node-1/0", for people
-  endpoint link;                // where its data link listens
+  incarnation node;               // the agent's life that spawned it
+  std::string name;               // "node-1/0", for people
+  endpoint link;                  // where its data link listens
   std::uint64_t numeric_class{};  // 0 until a job is known and the canary has run
-  term_number term;             // highest it obeyed
-  era at;                       // newest it promised
-  plan_id plan;                 // under which it works, or none
+  term_number term;               // highest it obeyed
+  era at;                         // newest it promised
+  plan_id plan;                   // under which it works, or none
   std::optional<verdict> newest;
+  std::uint64_t type_table{};  // wire::type_table_hash() of the sender
+};
+
+// How far a worker is in its step. The watchdog's limits are learnt for each.
+enum class worker_phase : std::uint8_t { idle, compute, exchange, vote, apply, copy, stopped };
+
+// From a thread of its own, every cluster_config::heartbeat.
+struct heartbeat {
+  incarnation who;
+  step_number step;
+  worker_phase phase = worker_phase::idle;
+  std::uint64_t slots_done{};  // since the process started
+  double slot_seconds{};       // spent on them
+  std::uint64_t resident_bytes{};
 };
 
 struct tile_inventory {
   tile_id tile;
   step_number version;
-  bool complete{};        // a half-copied tile is no holder
-  bool has_gradient{};    // g(version + 1) is held
+  bool complete{};      // a half-copied tile is no holder
+  bool has_gradient{};  // g(version + 1) is held
 };
 
 enum class block_status : std::uint8_t { computing, computed, received };
@@ -55,10 +71,10 @@ struct inventory_report {
   era at;
   incarnation who;
   timeline_number timeline;
-  plan_id plan;                   // newest it worked under or knows to be effective
+  plan_id plan;  // newest it worked under or knows to be effective
   std::optional<verdict> newest;
   std::vector<tile_inventory> tiles;
-  step_number partials_step;      // of `blocks`
+  step_number partials_step;  // of `blocks`
   std::vector<block_inventory> blocks;
 };
 
@@ -113,16 +129,76 @@ struct worker_failure {
   std::string why;
 };
 
-using worker_message = std::variant<worker_hello, inventory_report, plan_adopted, verdict_report, link_complaint, released_report,
-                                    chunk_report, final_report, worker_failure>;
+using worker_message =
+    std::variant<worker_hello, inventory_report, plan_adopted, verdict_report, link_complaint,
+                 released_report, chunk_report, final_report, worker_failure>;
 
-// ---- coordinator to worker ---------------------------------------------------------------------------------
+struct worker_report {
+  worker_message message;
+};
+
+// ---- node agent and coordinator
+// ------------------------------------------------------------------------------
+
+// An agent's first word on each connection.
+struct node_hello {
+  std::uint32_t protocol{};
+  std::uint64_t type_table{};  // wire::type_table_hash() of the sender
+  incarnation who;
+  std::string name;  // "node-1", for people
+  std::string host;
+  std::uint32_t devices{};  // workers it starts, one a device
+  std::uint32_t pid{};
+};
+
+struct node_heartbeat {
+  incarnation who;
+  std::uint32_t workers_alive{};
+  std::uint64_t resident_bytes{};
+};
+
+// A worker process has ended, seen by the agent that spawned it.
+struct child_exit {
+  incarnation node;
+  incarnation worker;
+  std::string how;  // "signal 9", "exit code 3"
+  bool killed{};    // by the agent itself, on order
+};
+
+// The answer to a hello that is accepted; a refusal is an error that says why.
+struct welcome {
+  term_number term;
+  std::uint32_t heartbeat_ms{};  // how often to send heartbeats
+};
+
+// SIGKILL, if that life still runs; the agent reports its end and starts a new one.
+struct kill_worker {
+  incarnation worker;
+  std::string why;
+};
+
+// Start the workers that are missing (a fenced one that ended, one given up after too many quick deaths).
+struct start_workers {};
+
+// End all workers and the agent.
+struct stop_node {
+  std::string why;
+};
+
+struct node_order {
+  term_number term;
+  incarnation to;
+  std::variant<kill_worker, start_workers, stop_node> order;
+};
+
+// ---- coordinator to worker
+// ---------------------------------------------------------------------------------
 
 // What the job is. The text is the job file; the worker parses it with the same code as the coordinator.
 struct job_order {
-  std::string job;      // its id
+  std::string job;  // its id
   std::string text;
-  std::string store;    // folder of the checkpoint store
+  std::string store;  // folder of the checkpoint store
 };
 
 struct peer {
@@ -158,8 +234,8 @@ struct recover_order {
   std::optional<verdict> standing;  // of `settled`; holders that have not applied it do so
   std::optional<verdict> expected;  // of settled + 1, if it was observed but must be redone: compare
   std::optional<restore_source> restore;
-  std::vector<block> orphans;       // of settled + 1: not recomputed, whoever received them sends them on
-  std::vector<tile_id> reduced;     // tiles whose owner holds g(settled + 1) already
+  std::vector<block> orphans;    // of settled + 1: not recomputed, whoever received them sends them on
+  std::vector<tile_id> reduced;  // tiles whose owner holds g(settled + 1) already
   bool operator==(const recover_order&) const = default;
 };
 
@@ -168,8 +244,11 @@ struct start_order {
 };
 
 struct proposal_order {
+  timeline_number timeline;
   plan_id base;
   plan next;
+  std::vector<incarnation> leavers;  // members of the base that `next` lacks
+  bool operator==(const proposal_order&) const = default;
 };
 
 struct released_ack {
@@ -186,8 +265,8 @@ struct dismiss_order {
   std::string job;
 };
 
-using coordinator_order = std::variant<job_order, peers_order, fence_order, recover_order, start_order, proposal_order,
-                                       released_ack, fenced_order, dismiss_order>;
+using coordinator_order = std::variant<job_order, peers_order, fence_order, recover_order, start_order,
+                                       proposal_order, released_ack, fenced_order, dismiss_order>;
 
 // Each order carries the coordinator's term: lower terms than the highest seen are refused.
 struct order_envelope {

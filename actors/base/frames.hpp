@@ -53,8 +53,6 @@ struct vote_part {
 struct vote_frame {
   std::vector<vote_part> parts;  // of all tiles held, by tile
   plan_id prepared;              // the proposal that may take effect at this step's verdict, or none
-  // With each state-check step: hash over the voter's tiles at version step - 1, else 0.
-  std::uint64_t state_hash{};
 };
 
 // Carries the verdict in the header, when there is no other frame to carry it.
@@ -70,8 +68,8 @@ struct ready_note {
   plan_id target;
 };
 
-using frame_body = std::variant<partial_frame, reduced_frame, parameters_frame, tile_copy_frame, vote_frame, verdict_note,
-                                verdict_ack, ready_note>;
+using frame_body = std::variant<partial_frame, reduced_frame, parameters_frame, tile_copy_frame, vote_frame,
+                                verdict_note, verdict_ack, ready_note>;
 
 struct frame {
   timeline_number timeline;

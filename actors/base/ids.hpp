@@ -52,7 +52,7 @@ struct plan_id {
   constexpr bool is_none() const { return *this == plan_id{}; }
 };
 
-std::string to_string(const incarnation& who);  // 32 hexadecimal digits
+std::string to_string(const incarnation& who);   // 32 hexadecimal digits
 std::string short_name(const incarnation& who);  // the first 8 of them, for people
 std::string to_string(const era& e);             // "2.17"
 std::string to_string(const plan_id& id);        // "2.17/3"
@@ -68,9 +68,13 @@ std::string to_string(const ordinal<Tag, Rep>& n) {
 
 template <class Tag, class Rep>
 struct std::hash<perdura::ordinal<Tag, Rep>> {
-  std::size_t operator()(const perdura::ordinal<Tag, Rep>& n) const noexcept { return std::hash<Rep>{}(n.value); }
+  std::size_t operator()(const perdura::ordinal<Tag, Rep>& n) const noexcept {
+    return std::hash<Rep>{}(n.value);
+  }
 };
 template <>
 struct std::hash<perdura::incarnation> {
-  std::size_t operator()(const perdura::incarnation& i) const noexcept { return i.high ^ (i.low * 0x9e3779b97f4a7c15ULL); }
+  std::size_t operator()(const perdura::incarnation& i) const noexcept {
+    return i.high ^ (i.low * 0x9e3779b97f4a7c15ULL);
+  }
 };

@@ -48,12 +48,12 @@ struct plan {
 
 // All numbers of a step that depend on every tile; computed once from the votes, then only carried.
 struct step_outcome {
-  double gradient_norm{};   // canonical sum over tiles, before clipping
-  float clip_scale{};       // factor on the gradient
+  double gradient_norm{};  // canonical sum over tiles, before clipping
+  float clip_scale{};      // factor on the gradient
   float learning_rate{};
-  bool skipped{};           // non-finite: data advances, the optimizer does not
+  bool skipped{};                  // non-finite: data advances, the optimizer does not
   std::uint64_t optimizer_time{};  // steps the optimizer has taken, this one included unless skipped
-  double loss{};            // mean over the batch
+  double loss{};                   // mean over the batch
   std::uint32_t skips_in_a_row{};
   bool operator==(const step_outcome& o) const;  // compares bits: a NaN loss equals itself
 };

@@ -11,16 +11,16 @@ namespace perdura {
 
 enum class errc : unsigned char {
   ok = 0,
-  invalid_argument,   // the caller's input names a field and what is allowed
+  invalid_argument,  // the caller's input names a field and what is allowed
   not_found,
-  already_exists,     // put-if-absent lost
-  corrupt,            // a hash, a checksum or a format did not fit
-  io,                 // the operating system refused
-  unavailable,        // the other side cannot be reached, or not now
+  already_exists,  // put-if-absent lost
+  corrupt,         // a hash, a checksum or a format did not fit
+  io,              // the operating system refused
+  unavailable,     // the other side cannot be reached, or not now
   timeout,
-  refused,            // fenced, wrong term, wrong role
+  refused,  // fenced, wrong term, wrong role
   version_mismatch,
-  exhausted,          // a named limit was reached
+  exhausted,  // a named limit was reached
   internal,
 };
 

@@ -1,0 +1,171 @@
+// What there is to configure, and what fits together.
+#include <bit>
+
+#include "actors/runtime/config_table.hpp"
+#include "actors/runtime/host.hpp"
+
+namespace perdura::runtime {
+
+namespace {
+
+constexpr double seed_most =
+    9'007'199'254'740'992.0;  // 2^53: whole numbers that every TOML and JSON tool keeps
+constexpr double steps_most = 1e9;
+constexpr double hour_ms = 3'600'000;
+constexpr std::uint32_t fashion_mnist_side = 28;
+
+// Adds the fields of one section.
+class section {
+ public:
+  section(config_table& table, std::string name) : table_(table), name_(std::move(name)) {}
+
+  section& number(const char* key, value_pointer value, double least, double most, const char* unit,
+                  const char* why) {
+    table_.push_back({name_, key, value, unit, least, most, {}, why});
+    return *this;
+  }
+  section& text(const char* key, std::string* value, std::vector<std::string> choices, const char* why) {
+    table_.push_back({name_, key, value, "", 0, 0, std::move(choices), why});
+    return *this;
+  }
+
+ private:
+  config_table& table_;
+  std::string name_;
+};
+
+std::string text(std::uint64_t n) { return std::to_string(n); }
+
+// "lease_ms (1500) must be more than 3 times heartbeat_ms (600)"
+broken_rule too_short(const char* longer, std::chrono::milliseconds is, const char* times,
+                      const char* shorter, std::chrono::milliseconds than) {
+  return {{longer, shorter},
+          "is " + text(static_cast<std::uint64_t>(is.count())) + ", must be more than " + times + shorter +
+              " (" + text(static_cast<std::uint64_t>(than.count())) + ")"};
+}
+
+}  // namespace
+
+config_table fields_of(job_config& j) {
+  config_table t;
+  section(t, "")
+      .text("name", &j.name, {}, "names the job in lists and in the store: letters, digits, `-` and `_`")
+      .number("seed", &j.seed, 0, seed_most, "",
+              "with the rest of this file it determines every bit of the result")
+      .number("steps", &j.steps, 1, steps_most, "steps", "the job ends after this one")
+      .text("precision", &j.precision, {"fp32"}, "of parameters, gradients and their sums");
+  section(t, "model")
+      .text("kind", &j.model.kind, {"dit"}, "diffusion transformer with adaLN-Zero")
+      .number("width", &j.model.width, 8, 8192, "", "of the residual stream; a multiple of heads")
+      .number("depth", &j.model.depth, 1, 128, "blocks", "")
+      .number("heads", &j.model.heads, 1, 128, "", "of the attention; divides width")
+      .number("patch", &j.model.patch, 1, 28, "pixels",
+              "side of an image patch, one token each; divides the image's side")
+      .number("mlp_ratio", &j.model.mlp_ratio, 1, 16, "", "hidden width of a block's MLP over width");
+  section(t, "data")
+      .text("kind", &j.data.kind, {"fashion-mnist"}, "")
+      .text("folder", &j.data.folder, {}, "where the data set lies, on every machine that trains")
+      .number("label_drop", &j.data.label_drop, 0, 1, "",
+              "part of the labels replaced by none, which guidance needs");
+  section(t, "batch")
+      .number("size", &j.batch.size, 1, 65536, "samples", "a step's global batch; a multiple of slots")
+      .number(
+          "slots", &j.batch.slots, 1, 4096, "",
+          "pieces of the batch that workers share out, a power of two; at least 4 times the workers, and 4 "
+          "samples each, for speed");
+  section(t, "optimizer")
+      .text("kind", &j.optimizer.kind, {"adamw"}, "")
+      .number("learning_rate", &j.optimizer.learning_rate, 0, 10, "", "the highest")
+      .number("warmup_steps", &j.optimizer.warmup_steps, 0, steps_most, "steps",
+              "linear rise from zero at the start")
+      .number("decay_fraction", &j.optimizer.decay_fraction, 0, 1, "",
+              "part of all steps, at the end, of linear fall to zero")
+      .number("beta1", &j.optimizer.beta1, 0, 0.999999, "", "memory of the first moment")
+      .number("beta2", &j.optimizer.beta2, 0, 0.999999, "", "memory of the second moment")
+      .number("epsilon", &j.optimizer.epsilon, 1e-15, 1, "", "keeps the division finite")
+      .number("weight_decay", &j.optimizer.weight_decay, 0, 1, "", "decoupled")
+      .number("clip_norm", &j.optimizer.clip_norm, 0, 1e9, "", "largest gradient norm; 0: not clipped")
+      .number("ema_decay", &j.optimizer.ema_decay, 0, 0.999999, "", "of the averaged weights that sample");
+  section(t, "checkpoint")
+      .number("interval_steps", &j.checkpoint.interval_steps, 1, steps_most, "steps",
+              "what losing all workers costs at most")
+      .number("keep", &j.checkpoint.keep, 1, 1000, "checkpoints", "the newest, the others are deleted");
+  section(t, "elastic")
+      .number("min_workers", &j.elastic.min_workers, 1, 1024, "workers", "with fewer the job waits")
+      .number("state_check_steps", &j.elastic.state_check_steps, 0, steps_most, "steps",
+              "holders of a tile compare hashes this often; 0: never")
+      .number("max_skips", &j.elastic.max_skips, 1, 1e6, "steps",
+              "non-finite steps in a row that end the job");
+  section(t, "sample")
+      .number("guidance", &j.sample.guidance, 0, 100, "", "weight of the label when sampling; 1: none")
+      .number("steps", &j.sample.steps, 1, 1000, "steps", "of the solver");
+  return t;
+}
+
+config_table fields_of(cluster_config& c) {
+  config_table t;
+  section(t, "")
+      .text("host", &c.host, {},
+            "address to listen on and to join; loopback until the cluster has its certificates")
+      .number("port", &c.port, 0, 65535, "", "coordinator, for nodes and workers; 0: any free one")
+      .number("admin_port", &c.admin_port, 0, 65535, "", "coordinator, for the command line; 0: any free one")
+      .text("data_folder", &c.data_folder, {},
+            "checkpoints and the coordinator's log; empty: $XDG_DATA_HOME/perdura, for root /var/lib/perdura")
+      .text("log_folder", &c.log_folder, {}, "empty: $XDG_STATE_HOME/perdura/log, for root /var/log/perdura")
+      .text("runtime_folder", &c.runtime_folder, {}, "empty: $XDG_RUNTIME_DIR/perdura, for root /run/perdura")
+      .number("heartbeat_ms", &c.heartbeat, 10, hour_ms, "ms", "how often a process says that it lives")
+      .number("lease_ms", &c.lease, 50, hour_ms, "ms",
+              "silence after which a machine counts as gone; over 3 heartbeats")
+      .number("step_timeout_ms", &c.step_timeout, 100, hour_ms, "ms",
+              "least time without progress before a worker counts as hung; over lease_ms")
+      .number("join_timeout_ms", &c.join_timeout, 100, hour_ms, "ms",
+              "for a new worker to come up; over step_timeout_ms")
+      .number("gather_ms", &c.gather, 0, hour_ms, "ms",
+              "wait for further workers before a job's first step; under join_timeout_ms")
+      .number("log_bytes_max", &c.log_bytes_max, 65536, 1e12, "bytes", "a log file is rotated at this size")
+      .number("log_files", &c.log_files, 1, 1000, "files", "rotated ones kept, the current one included");
+  return t;
+}
+
+std::vector<broken_rule> broken_rules(const job_config& j) {
+  std::vector<broken_rule> broken;
+  auto rule = [&](bool holds, std::vector<std::string> fields, const std::string& what) {
+    if (!holds) broken.push_back({std::move(fields), what});
+  };
+  constexpr auto letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+  rule(!j.name.empty() && j.name.size() <= 64 && j.name.find_first_not_of(letters) == std::string::npos,
+       {"name"}, "must be 1 to 64 letters, digits, \"-\" or \"_\"");
+  rule(j.model.width % j.model.heads == 0, {"model.heads", "model.width"},
+       "is " + text(j.model.heads) + ", must divide model.width (" + text(j.model.width) + ")");
+  rule(j.data.kind != "fashion-mnist" || fashion_mnist_side % j.model.patch == 0,
+       {"model.patch", "data.kind"},
+       "is " + text(j.model.patch) +
+           ", must divide the side of fashion-mnist's images (28): 1, 2, 4, 7, 14 or 28");
+  const bool is_power = std::has_single_bit(j.batch.slots);
+  rule(is_power, {"batch.slots"},
+       "is " + text(j.batch.slots) + ", must be a power of two, for example " +
+           text(std::bit_floor(j.batch.slots)));
+  rule(!is_power || j.batch.size % j.batch.slots == 0, {"batch.size", "batch.slots"},
+       "is " + text(j.batch.size) + ", must be a multiple of batch.slots (" + text(j.batch.slots) + ")");
+  rule(j.optimizer.warmup_steps <= j.steps, {"optimizer.warmup_steps", "steps"},
+       "is " + text(j.optimizer.warmup_steps) + ", must be at most steps (" + text(j.steps) + ")");
+  return broken;
+}
+
+std::vector<broken_rule> broken_rules(const cluster_config& c) {
+  std::vector<broken_rule> broken;
+  if (auto allowed = check_host(c.host); !allowed) broken.push_back({{"host"}, allowed.failure().message});
+  if (c.port == c.admin_port && c.port != 0)
+    broken.push_back({{"admin_port", "port"}, "is " + text(c.port) + ", must differ from port"});
+  if (c.lease <= 3 * c.heartbeat)
+    broken.push_back(too_short("lease_ms", c.lease, "3 times ", "heartbeat_ms", c.heartbeat));
+  if (c.step_timeout <= c.lease)
+    broken.push_back(too_short("step_timeout_ms", c.step_timeout, "", "lease_ms", c.lease));
+  if (c.join_timeout <= c.step_timeout)
+    broken.push_back(too_short("join_timeout_ms", c.join_timeout, "", "step_timeout_ms", c.step_timeout));
+  if (c.join_timeout <= c.gather)
+    broken.push_back(too_short("join_timeout_ms", c.join_timeout, "", "gather_ms", c.gather));
+  return broken;
+}
+
+}  // namespace perdura::runtime

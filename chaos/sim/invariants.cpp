@@ -1,0 +1,116 @@
+#include <algorithm>
+
+#include "chaos/sim/world.hpp"
+
+namespace perdura::sim {
+
+void world::fail(const std::string& what) const { throw violation(what); }
+
+// For whoever reads why nothing moves any more.
+std::string world::where_all_are() const {
+  std::string text =
+      coordinator_ ? std::string("coordinator ") + to_string(coordinator_->where()) : "no coordinator";
+  for (std::size_t p = 0; p < processes_.size(); ++p) {
+    const auto& w = *processes_[p];
+    if (!w.alive) continue;
+    text += "\n  w" + std::to_string(p) + " era " + to_string(w.logic->promised()) + " plan " +
+            (w.logic->current() ? to_string(w.logic->current()->id) : "none") + " step " +
+            to_string(w.logic->step()) + " " + worker::to_string(w.logic->where()) +
+            (w.connected ? "" : " (no coordinator)") + (w.stopped ? " (stopped)" : "");
+    for (std::uint32_t t = 0; t < tiles_; ++t)
+      text += (w.logic->holds(tile_id(t)) ? " [" : " (") + to_string(w.logic->version(tile_id(t)));
+  }
+  return text;
+}
+
+// Every tile, wherever it is, has the bits of the run that never failed.
+void world::check_tile(std::size_t p, tile_id tile, step_number version) {
+  const auto& have = processes_[p]->tiles[tile.value];
+  if (have != oracle_->tile(version, tile.value))
+    fail("tile " + to_string(tile) + " of w" + std::to_string(p) + " at version " + to_string(version) +
+         " has other bits");
+}
+
+// One outcome a step, the oracle's; one plan an era and step.
+void world::check_verdict(const verdict& v) {
+  auto want = oracle_->outcome(v.step);
+  if (!(v.outcome == want)) fail("the verdict of step " + to_string(v.step) + " has another outcome");
+  const auto [it, is_new] = verdicts_.emplace(std::pair{v.timeline, v.step}, v);
+  if (!is_new && it->second.plan.at == v.plan.at && !(it->second == v))
+    fail("two verdicts of step " + to_string(v.step) + " in one era");
+  if (is_new || v.plan > it->second.plan) it->second = v;
+  const auto [plan, is_first] = plans_.emplace(std::pair{v.plan.at, v.step}, v.plan);
+  if (!is_first && plan->second != v.plan) fail("two plans of one step in one era");
+  auto& top = highest_[v.timeline];
+  top = std::max(top, v.step);
+}
+
+// A decision never abandons what was decided, but on a new timeline, and that only when no survivor could go
+// on.
+void world::check_recovery(const recover_order& r) {
+  const auto [known, is_new] = recoveries_.emplace(r.at, r);
+  if (!is_new) {
+    if (!(known->second == r)) fail("two decisions in era " + to_string(r.at));
+    return;
+  }
+  ++result_.recoveries;
+  if (r.restore) {
+    ++result_.restores;
+    if (r.timeline <= newest_timeline_) fail("state was restored without a new timeline");
+    newest_timeline_ = r.timeline;
+    const auto& before = coordinator_->state().current;
+    const auto top = highest_[r.timeline - 1];
+    // Could a survivor have gone on? Look at what they hold, not at what they say.
+    std::vector<bool> held(tiles_);
+    bool has_member = false;
+    for (const auto& w : processes_) {
+      if (!r.next.has_member(w->id) || w->logic->timeline() != r.timeline - 1) continue;
+      if (before.has_member(w->id)) has_member = true;
+      for (std::uint32_t t = 0; t < tiles_; ++t)
+        if (w->logic->holds(tile_id(t)) && w->logic->version(tile_id(t)) == top) held[t] = true;
+    }
+    if (r.settled < top && has_member && std::all_of(held.begin(), held.end(), [](bool h) { return h; }))
+      fail("a timeline was abandoned although survivors hold step " + to_string(top));
+    return;
+  }
+  if (r.timeline != newest_timeline_) fail("a recovery went back to an older timeline");
+  const auto top = highest_[r.timeline];
+  if (r.settled + 1 < top)
+    fail("settled on step " + to_string(r.settled) + " although " + to_string(top) + " was decided");
+  if (r.standing && !(r.standing->outcome == oracle_->outcome(r.settled)))
+    fail("a standing verdict was edited");
+}
+
+// Whoever lets a tile go leaves it with all of its new holders.
+void world::check_letting_go(std::size_t p) {
+  auto& w = *processes_[p];
+  if (const auto* plan = w.logic->current(); plan && (!w.known || w.known->id != plan->id)) w.known = *plan;
+  const bool recovering = w.logic->where() == worker::phase::settling || w.logic->promised() != w.era_before;
+  w.era_before = w.logic->promised();
+  for (std::uint32_t t = 0; t < tiles_; ++t) {
+    const bool holds = w.logic->holds(tile_id(t));
+    const bool lets_go =
+        w.held_before[t] && !holds && !recovering && w.known && w.known->id.at == w.logic->promised();
+    w.held_before[t] = holds;
+    if (!lets_go) continue;
+    for (const auto index : w.known->holders[t]) {
+      const auto& holder = *processes_[index_of(w.known->members[index].who)];
+      const bool comparable = holder.alive && holder.logic->promised() == w.logic->promised();
+      if (comparable && !holder.logic->holds(tile_id(t)))
+        fail("w" + std::to_string(p) + " let tile " + std::to_string(t) + " go before w" +
+             std::to_string(index_of(holder.id)) + " held it");
+    }
+  }
+}
+
+void world::after_event(std::size_t p) {
+  auto& w = *processes_[p];
+  if (!w.alive) return;
+  check_letting_go(p);
+  if (const auto& v = w.logic->newest(); v && v->step > w.seen) {
+    result_.worker_steps += w.seen.value == 0 ? 1 : v->step.value - w.seen.value;
+    w.seen = v->step;
+  }
+}
+
+}  // namespace perdura::sim

@@ -1,0 +1,325 @@
+#include <algorithm>
+
+#include "chaos/sim/world.hpp"
+
+namespace perdura::sim {
+
+namespace {
+template <class... F>
+struct overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+overloaded(F...) -> overloaded<F...>;
+}  // namespace
+
+std::size_t world::start_process() {
+  const auto p = processes_.size();
+  auto w = std::make_unique<process>();
+  // Incarnations are random, so a newcomer sorts anywhere among the others.
+  w->id = {rng_() | 1U, p + 1};
+  w->tiles.resize(tiles_);
+  w->held_before.resize(tiles_);
+  w->slowness = std::exp2(static_cast<double>(random(-2, 2)));
+  w->logic = std::make_unique<worker::step_protocol>(w->id, job_, tiles_, w->out, options_.broken);
+  processes_.push_back(std::move(w));
+  trace("start w" + std::to_string(p) + " " + short_name(processes_[p]->id));
+  for (std::size_t other = 0; other < p; ++other) {
+    if (!processes_[other]->alive) continue;
+    auto& l = link_of(p, other);
+    for (auto& way : l.way) way.slowness = std::exp2(static_cast<double>(random(-2, 4)));
+    at(clock_ + random(100, 3000), [this, p, other] { connect_link(p, other); });
+  }
+  at(clock_ + random(100, 3000), [this, p] { connect_control(p); });
+  heartbeat(p);
+  return p;
+}
+
+void world::kill_process(std::size_t p, const std::string& why) {
+  auto& w = *processes_[p];
+  if (!w.alive) return;
+  trace("kill w" + std::to_string(p) + ": " + why);
+  w.alive = false;
+  w.deferred.clear();
+  for (std::size_t other = 0; other < processes_.size(); ++other)
+    if (other != p && processes_[other]->alive) break_link(p, other, false);
+  at(clock_ + random(500, 4000), [this, p] {
+    with_coordinator([&](auto& c) { c.lost(processes_[p]->id, "its process ended", now()); });
+  });
+  at(clock_ + random(1000, 20000), [this] { start_process(); });
+}
+
+// ---- the worker's shell
+// --------------------------------------------------------------------------------------
+
+void world::on_lane(std::size_t p, micros cost, std::function<void()> work, std::function<void()> done) {
+  auto& w = *processes_[p];
+  w.lane_free =
+      std::max(w.lane_free, clock_) + 1 + static_cast<micros>(static_cast<double>(cost) * w.slowness);
+  on_process(p, w.lane_free, [this, work = std::move(work), done = std::move(done)] {
+    work();
+    done();
+  });
+}
+
+void world::run_worker_effects(std::size_t p) {
+  auto& w = *processes_[p];
+  while (!w.out.empty() && w.alive) {
+    auto batch = std::move(w.out);
+    w.out.clear();
+    for (auto& e : batch) {
+      if (!w.alive) return;
+      run_worker_effect(p, e);
+    }
+  }
+}
+
+void world::run_worker_effect(std::size_t p, worker::effects_item& item) {
+  namespace e = worker::effect;
+  auto& w = *processes_[p];
+  auto* logic = w.logic.get();
+  std::visit(
+      overloaded{
+          [&](e::send& x) { send_frame(p, x.to, std::move(x.what)); },
+          [&](e::report& x) {
+            if (const auto* v = std::get_if<verdict_report>(&x.what)) check_verdict(v->observed);
+            tell_coordinator(p, std::move(x.what));
+          },
+          [&](e::compute& x) {
+            w.wanted.insert(x.slots);
+            w.wanted_step = x.step;
+            auto result = std::make_shared<worker::computed_block>();
+            on_lane(
+                p, 200 * x.slots.size,
+                [&w, x, result, this] {
+                  const auto parameters = fold(w.tiles);
+                  result->loss = 0;
+                  for (std::uint32_t t = 0; t < tiles_; ++t)
+                    result->tiles.push_back(to_blob(block_value(parameters, x.step, x.slots, t)));
+                },
+                [&w, logic, x, result] {
+                  if (w.wanted_step == x.step && w.wanted.contains(x.slots))
+                    logic->block_computed(x.step, x.slots, std::move(*result));
+                });
+          },
+          [&](e::keep_only& x) {
+            if (w.wanted_step != x.step) w.wanted.clear();
+            std::erase_if(w.wanted, [&](const block& b) {
+              return std::find(x.blocks.begin(), x.blocks.end(), b) == x.blocks.end();
+            });
+          },
+          [&](e::reduce& x) {
+            auto g = std::make_shared<reduced_frame>();
+            on_lane(
+                p, 20,
+                [x, g, this] {
+                  struct {
+                    const std::vector<worker::partial>& parts;
+                    std::size_t i = 0;
+                    std::pair<block, std::uint64_t> peek() const {
+                      return {parts[i].slots, to_value(parts[i].gradient)};
+                    }
+                    void pop() { ++i; }
+                  } next{x.partials};
+                  const auto value = finish_tree({0, job_.batch.slots}, next);
+                  *g = {x.tile, norm2_of(value), true, loss_of(value), to_blob(value)};
+                },
+                [logic, x, g] { logic->tile_reduced(x.step, x.tile, *g); });
+          },
+          [&](e::apply& x) {
+            on_lane(
+                p, 50,
+                [&w, x] {
+                  auto& t = w.tiles[x.tile.value];
+                  t = applied(t, to_value(x.gradient), x.outcome);
+                },
+                [this, p, logic, x] {
+                  check_tile(p, x.tile, x.step);
+                  logic->tile_applied(x.step, x.tile);
+                });
+          },
+          [&](e::copy& x) {
+            auto state = std::make_shared<blob>();
+            on_lane(
+                p, 30,
+                [&w, x, state] {
+                  *state = blob::copy_of(std::as_bytes(std::span(&w.tiles[x.tile.value], 1)));
+                },
+                [logic, x, state] { logic->tile_copied(x.tile, x.version, *state); });
+          },
+          [&](e::read_parameters& x) {
+            auto values = std::make_shared<blob>();
+            on_lane(
+                p, 10, [&w, x, values] { *values = to_blob(w.tiles[x.tile.value].parameters); },
+                [logic, x, values] { logic->parameters_read(x.tile, x.version, *values); });
+          },
+          [&](e::install& x) {
+            on_lane(
+                p, 30, [&w, x] { std::memcpy(&w.tiles[x.tile.value], x.state.data(), sizeof(toy_tile)); },
+                [this, p, logic, x] {
+                  check_tile(p, x.tile, x.version);
+                  logic->tile_installed(x.tile, x.version);
+                });
+          },
+          [&](e::install_parameters& x) {
+            on_lane(
+                p, 10,
+                [&w, x] {
+                  w.tiles[x.tile.value] = {to_value(x.values), 0};
+                },
+                [] {});
+          },
+          [&](e::restore& x) {
+            on_lane(
+                p, 500,
+                [&w, x, this] {
+                  for (std::uint32_t t = 0; t < tiles_; ++t) w.tiles[t] = oracle_->tile(x.source.step, t);
+                },
+                [logic, x] { logic->restored(x.source.step); });
+          },
+          [&](e::snapshot& x) {
+            const auto timeline = logic->timeline();
+            const auto promised = logic->promised();
+            on_lane(
+                p, 10, [this, p, x] { check_tile(p, x.tile, x.step); },
+                [this, p, x, timeline, promised] {
+                  chunk_report c;
+                  c.who = processes_[p]->id;
+                  c.timeline = timeline;
+                  c.at = promised;
+                  c.step = x.step;
+                  c.tile = x.tile;
+                  tell_coordinator(p, c);
+                });
+          },
+          [&](e::finish& x) {
+            const auto timeline = logic->timeline();
+            on_lane(
+                p, 10, [] {},
+                [this, p, x, timeline] {
+                  final_report r{processes_[p]->id, timeline, x.step, {}};
+                  for (std::uint32_t t = 0; t < tiles_; ++t) {
+                    const auto& tile = processes_[p]->tiles[t];
+                    r.tile_hashes.push_back(
+                        processes_[p]->logic->holds(tile_id(t)) ? mix(tile.parameters, tile.moments) : 0);
+                  }
+                  tell_coordinator(p, r);
+                });
+          },
+          [&](e::stop& x) { kill_process(p, x.why); },
+      },
+      item);
+}
+
+// ---- the coordinator's shell
+// -----------------------------------------------------------------------------------
+
+void world::start_coordinator() {
+  ++term_;
+  trace("coordinator starts, term " + std::to_string(term_));
+  coordinator::supervisor_options o;
+  o.tiles = tiles_;
+  o.replicas = replicas_;
+  o.lease = std::chrono::milliseconds(60);
+  o.gather = std::chrono::milliseconds(10);
+  o.adopt_timeout = std::chrono::hours(1);  // a watchdog would hide deadlocks
+  coordinator_ = std::make_unique<coordinator::supervisor>(term_number(term_), job_, o, durable_, checkpoint_,
+                                                           coordinator_out_, now(), options_.broken);
+  for (std::size_t p = 0; p < processes_.size(); ++p)
+    if (processes_[p]->alive) at(clock_ + random(100, 5000), [this, p] { connect_control(p); });
+}
+
+void world::crash_coordinator() {
+  if (!coordinator_) return;
+  trace("coordinator crashes");
+  coordinator_.reset();
+  coordinator_out_.clear();
+  chunks_.clear();
+  for (std::size_t p = 0; p < processes_.size(); ++p) break_control(p, false);
+  at(clock_ + random(1000, 80000), [this] { start_coordinator(); });
+}
+
+void world::with_coordinator(const std::function<void(coordinator::supervisor&)>& event) {
+  if (!coordinator_) return;
+  event(*coordinator_);
+  run_coordinator_effects();
+}
+
+void world::run_coordinator_effects() {
+  namespace e = coordinator::effect;
+  while (coordinator_ && !coordinator_out_.empty()) {
+    const auto batch = std::move(coordinator_out_);
+    coordinator_out_.clear();
+    for (const auto& item : batch) {
+      std::visit(overloaded{
+                     [&](const e::persist& x) { durable_ = x.state; },
+                     [&](const e::record& x) { durable_.newest = x.newest; },
+                     [&](const e::send& x) {
+                       if (const auto* r = std::get_if<recover_order>(&x.order)) check_recovery(*r);
+                       tell_worker(x.to, x.order);
+                     },
+                     [&](const e::note& x) {
+                       trace("  " + std::string(to_string(x.what.kind)) + " " + x.what.subject + ": " +
+                             x.what.reason);
+                       if (x.what.reason.empty()) fail("a decision without a reason");
+                     },
+                     [&](const e::collect& x) { collect_chunk(x.chunk); },
+                     [&](const e::kill& x) { kill_process(index_of(x.who), x.why); },
+                     [&](const e::end& x) {
+                       if (x.how != coordinator::event_kind::job_finished) fail("the job ended: " + x.why);
+                       for (std::uint32_t t = 0; t < tiles_; ++t) {
+                         const auto& want = oracle_->tile(step_number(job_.steps), t);
+                         if (x.tile_hashes[t] != mix(want.parameters, want.moments))
+                           fail("the final hash is another");
+                       }
+                     },
+                 },
+                 item);
+      if (clock_ < quiet_after_ && crash_between_effects_ > 0 && chance(crash_between_effects_))
+        return crash_coordinator();
+    }
+  }
+}
+
+void world::collect_chunk(const chunk_report& c) {
+  auto& tiles = chunks_[{c.timeline, c.step}];
+  tiles.insert(c.tile);
+  if (tiles.size() < tiles_) return;
+  chunks_.erase({c.timeline, c.step});
+  if (c.step <= checkpoint_.source.step && checkpoint_.source.timeline == c.timeline) return;
+  const auto v = verdicts_.find({c.timeline, c.step});
+  if (v == verdicts_.end()) fail("a snapshot of a step that was never decided");
+  checkpoint_ = {{c.step, c.timeline}, v->second};
+  trace("  checkpoint of step " + to_string(c.step));
+  if (coordinator_) coordinator_->checkpoint_committed(checkpoint_);
+}
+
+void world::heartbeat(std::size_t p) {
+  on_process(p, clock_ + 5000, [this, p] {
+    auto& w = *processes_[p];
+    if (w.connected) {
+      at(clock_ + random(30, 600), [this, p] {
+        if (!coordinator_ || !processes_[p]->connected) return;
+        processes_[p]->heard = clock_;
+        // A fenced process that still talks is told so again.
+        if (coordinator_->is_fenced(processes_[p]->id))
+          tell_worker(processes_[p]->id, fenced_order{coordinator_->state().at});
+      });
+    }
+    heartbeat(p);
+  });
+}
+
+void world::tick() {
+  at(clock_ + 5000, [this] {
+    with_coordinator([&](auto& c) { c.tick(now()); });
+    for (std::size_t p = 0; p < processes_.size() && coordinator_; ++p) {
+      auto& w = *processes_[p];
+      if (!w.alive || coordinator_->is_fenced(w.id) || clock_ - w.heard < 60000) continue;
+      with_coordinator([&](auto& c) { c.lost(w.id, "its lease expired", now()); });
+    }
+    tick();
+  });
+}
+
+}  // namespace perdura::sim

@@ -1,0 +1,29 @@
+// Starting the other programs of Perdura: they are beside this one, in libexec/perdura of the same prefix, or
+// in PATH.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "actors/base/result.hpp"
+
+namespace perdura::console {
+
+// Error: it is nowhere; says where it was looked for.
+result<std::filesystem::path> find_program(const std::string& name);
+
+// Becomes that program; returns only when that failed.
+error become(const std::filesystem::path& program, const std::vector<std::string>& arguments);
+
+// A program that another perdura command stands for, as `perdura node`.
+struct external_command {
+  const char* name;
+  const char* help;
+  const char* program;
+  std::vector<std::string> first;  // arguments that go before the user's
+};
+
+const std::vector<external_command>& external_commands();
+
+}  // namespace perdura::console

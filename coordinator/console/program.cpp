@@ -1,0 +1,212 @@
+#include "coordinator/console/program.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "actors/base/control.hpp"
+#include "coordinator/console/commands.hpp"
+#include "coordinator/console/doctor.hpp"
+#include "coordinator/console/launch.hpp"
+#include "coordinator/console/logs.hpp"
+#include "coordinator/console/reference.hpp"
+#include "coordinator/console/repl.hpp"
+#include "coordinator/console/settings.hpp"
+#include "coordinator/console/up.hpp"
+#include "storage/manifest.hpp"
+
+namespace perdura::console {
+
+namespace {
+
+// What the options of the commands that need no coordinator are read into.
+struct local_arguments {
+  std::string config;
+  std::string log_folder;
+  std::string console_address;
+  logs_options logs;
+  up_options up;
+};
+
+bool never() { return false; }
+
+struct program {
+  CLI::App app{"Perdura trains diffusion models on machines that come and go.", "perdura"};
+  arguments args;
+  local_arguments local;
+  const command* chosen = nullptr;
+  CLI::App* console = nullptr;
+  CLI::App* logs = nullptr;
+  CLI::App* doctor = nullptr;
+  CLI::App* up = nullptr;
+  CLI::App* reference = nullptr;
+
+  program();
+  int run();
+
+ private:
+  void declare_up();
+  void declare_local();
+  int run_admin_command(renderer& view);
+  int run_local_command(renderer& view);
+};
+
+void add_config(CLI::App* app, local_arguments& local) {
+  app->add_option("--config", local.config, "the cluster's TOML file")
+      ->envname("PERDURA_CONFIG")
+      ->type_name("FILE");
+  app->add_option("--log", local.log_folder, "log folder; default: as configured")->type_name("FOLDER");
+}
+
+program::program() {
+  app.set_version_flag("--version", version_text());
+  app.set_help_all_flag("--help-all", "help for all commands");
+  app.add_option("--admin", args.admin, "the coordinator's admin port")
+      ->envname("PERDURA_ADMIN")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  app.fallthrough();
+  declare_commands(app, args, chosen);
+  declare_local();
+  for (const auto& external : external_commands())
+    app.add_subcommand(external.name,
+                       std::string(external.help) + "; see perdura " + external.name + " --help");
+  app.footer(
+      "Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 3 no coordinator answers, 130 "
+      "interrupted.");
+}
+
+void program::declare_local() {
+  console = app.add_subcommand("console", "the same commands at a prompt, with history and completion");
+  console->add_option("HOST:PORT", local.console_address,
+                      "the coordinator's admin port; default: as --admin");
+
+  logs = app.add_subcommand("logs", "what this machine's processes have logged");
+  logs->add_option("KIND", local.logs.kind, "coordinator, node or worker; default: all")
+      ->check(CLI::IsMember({"coordinator", "node", "worker"}));
+  logs->add_option("NAME", local.logs.name, "of a node (node-1) or a worker (node-1/0)");
+  logs->add_flag("-f,--follow", local.logs.follow, "go on with new lines as they are written");
+  logs->add_option("-n,--lines", local.logs.lines, "of each file, the last ones")->capture_default_str();
+  add_config(logs, local);
+
+  doctor = app.add_subcommand("doctor", "what is missing or wrong on this machine");
+  doctor->add_flag("--json", args.json, "JSON instead of text");
+  add_config(doctor, local);
+  declare_up();
+  reference = app.add_subcommand("reference", "these commands and options as Markdown, as in docs/cli.md");
+}
+
+void program::declare_up() {
+  auto& o = local.up;
+  up = app.add_subcommand("up", "a whole cluster on this machine, until its job has ended or Ctrl-C");
+  up->add_option("--workers", o.workers, "how many in all")
+      ->check(CLI::Range(1u, 64u).description("1 to 64"))
+      ->capture_default_str();
+  up->add_option("--nodes", o.nodes, "node agents that they are dealt out to")
+      ->check(CLI::Range(1u, 64u).description("1 to 64"))
+      ->capture_default_str();
+  up->add_option("--job", o.job_file, "submit it, and end when it has ended")->type_name("FILE");
+  up->add_option("--data", o.data_folder, "data folder; default: as configured")->type_name("FOLDER");
+  up->add_option("--port", o.port, "for nodes and workers, 0: any free one; default: as configured")
+      ->check(CLI::Range(0, 65535).description("0 to 65535"));
+  up->add_option("--admin-port", o.admin_port, "for perdura, 0: any free one; default: as configured")
+      ->check(CLI::Range(0, 65535).description("0 to 65535"));
+  up->add_option("--ready", o.ready_s, "seconds for the workers to join")->capture_default_str();
+  up->add_flag("--json", args.json, "JSON instead of text, at the end");
+  add_config(up, local);
+}
+
+int program::run_admin_command(renderer& view) {
+  auto to = parse_endpoint(args.admin);
+  if (!to) {
+    view.fail(to.failure());
+    return exit_usage;
+  }
+  session coordinator(*to);
+  return run_command(*chosen, args, coordinator, view, never);
+}
+
+int program::run_local_command(renderer& view) {
+  if (reference->parsed()) {
+    std::cout << reference_text();
+    return exit_ok;
+  }
+  if (console->parsed()) {
+    auto to = parse_endpoint(local.console_address.empty() ? args.admin : local.console_address);
+    if (!to) {
+      view.fail(to.failure());
+      return exit_usage;
+    }
+    session coordinator(*to);
+    return run_console(coordinator, wants_colour(STDOUT_FILENO));
+  }
+  auto read = read_settings(local.config);
+  if (read && !local.log_folder.empty()) read->cluster.log_folder = local.log_folder;
+  if (doctor->parsed()) return run_doctor(read, view);
+  if (!read) {
+    view.fail(read.failure());
+    return exit_failed;
+  }
+  if (logs->parsed()) {
+    local.logs.folder = read->cluster.log_folder;
+    return show_logs(local.logs, std::cout, std::cerr, never);
+  }
+  local.up.config_file = local.config;
+  local.up.log_folder = read->cluster.log_folder;
+  return run_up(local.up, view);
+}
+
+int program::run() {
+  renderer view(std::cout, std::cerr, {args.json, wants_colour(STDOUT_FILENO)});
+  if (chosen != nullptr) return run_admin_command(view);
+  for (const auto* local_command : {console, logs, doctor, up, reference})
+    if (local_command->parsed()) return run_local_command(view);
+  std::cout << app.help();
+  return exit_usage;
+}
+
+// As git does: `perdura X` is the program perdura-X, where X is none of our own commands.
+std::optional<int> run_external(const std::vector<std::string>& words, const CLI::App& app) {
+  if (words.empty() || words.front().empty() || words.front().front() == '-') return std::nullopt;
+  const auto& name = words.front();
+  std::string wanted = "perdura-" + name;
+  std::vector<std::string> rest;
+  const auto known = std::find_if(external_commands().begin(), external_commands().end(),
+                                  [&](const auto& external) { return name == external.name; });
+  const bool is_known = known != external_commands().end();
+  if (is_known) {
+    wanted = known->program;
+    rest = known->first;
+  } else {
+    const auto own = app.get_subcommands([&](const CLI::App* sub) { return sub->get_name() == name; });
+    if (!own.empty() || name.find('/') != std::string::npos) return std::nullopt;
+  }
+  rest.insert(rest.end(), words.begin() + 1, words.end());
+  auto program = find_program(wanted);
+  if (!program && !is_known) return std::nullopt;
+  const auto why = program ? become(*program, rest) : program.failure();
+  std::cerr << "perdura: " << why.message << "\n";
+  return exit_failed;
+}
+
+}  // namespace
+
+std::string version_text() {
+  return std::string("perdura ") + PERDURA_VERSION + " (protocol " + std::to_string(protocol_version) +
+         ", checkpoint format " + std::to_string(storage::manifest_format_version) + ")";
+}
+
+std::string reference_text() { return markdown_of(program().app); }
+
+int run_program(const std::vector<std::string>& words) {
+  program p;
+  if (auto code = run_external(words, p.app)) return *code;
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+  try {
+    p.app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& e) { return p.app.exit(e) == 0 ? exit_ok : exit_usage; }
+  return p.run();
+}
+
+}  // namespace perdura::console

@@ -1,0 +1,418 @@
+#include "coordinator/logic/supervisor.hpp"
+
+#include <algorithm>
+
+#include "actors/base/check.hpp"
+
+namespace perdura::coordinator {
+
+namespace {
+
+template <class... F>
+struct overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+overloaded(F...) -> overloaded<F...>;
+
+bool contains(const std::vector<incarnation>& list, const incarnation& who) {
+  return std::find(list.begin(), list.end(), who) != list.end();
+}
+
+}  // namespace
+
+const char* to_string(event_kind k) {
+  switch (k) {
+    case event_kind::job_started: return "job_started";
+    case event_kind::job_paused: return "job_paused";
+    case event_kind::job_resumed: return "job_resumed";
+    case event_kind::job_finished: return "job_finished";
+    case event_kind::job_failed: return "job_failed";
+    case event_kind::job_cancelled: return "job_cancelled";
+    case event_kind::worker_joined: return "worker_joined";
+    case event_kind::worker_refused: return "worker_refused";
+    case event_kind::worker_lost: return "worker_lost";
+    case event_kind::worker_fenced: return "worker_fenced";
+    case event_kind::worker_left: return "worker_left";
+    case event_kind::era_opened: return "era_opened";
+    case event_kind::recovery_decided: return "recovery_decided";
+    case event_kind::plan_started: return "plan_started";
+    case event_kind::plan_proposed: return "plan_proposed";
+    case event_kind::plan_effective: return "plan_effective";
+    case event_kind::step_skipped: return "step_skipped";
+    case event_kind::checkpoint_committed: return "checkpoint_committed";
+    case event_kind::checkpoint_dropped: return "checkpoint_dropped";
+    case event_kind::coordinator_started: return "coordinator_started";
+    case event_kind::audit: return "audit";
+  }
+  return "unknown";
+}
+
+const char* to_string(stage s) {
+  switch (s) {
+    case stage::waiting: return "waiting";
+    case stage::reconnecting: return "reconnecting";
+    case stage::fencing: return "fencing";
+    case stage::recovering: return "recovering";
+    case stage::running: return "running";
+    case stage::ended: return "ended";
+  }
+  return "unknown";
+}
+
+supervisor::supervisor(term_number term, const job_config& job, supervisor_options options,
+                       durable_state known, restore_point restore, effects& out, time_point now,
+                       broken_rules broken)
+    : term_(term),
+      job_(job),
+      options_(options),
+      out_(out),
+      broken_(broken),
+      state_(std::move(known)),
+      restore_(std::move(restore)) {
+  if (state_.ended) {
+    stage_ = stage::ended;
+  } else if (state_.recovery) {
+    // Whoever runs goes on running; nobody is declared dead before one full lease has passed.
+    stage_ = stage::reconnecting;
+    deadline_ = now + options_.lease;
+    waiting_for_ = "the workers of the last term to come back";
+  } else {
+    waiting_for_ = "workers";
+  }
+}
+
+// ---- membership
+// ----------------------------------------------------------------------------------------------
+
+bool supervisor::is_fenced(const incarnation& who) const { return contains(state_.fenced, who); }
+
+bool supervisor::is_draining(const incarnation& who) const {
+  const auto w = workers_.find(who);
+  return w != workers_.end() && w->second.draining;
+}
+
+bool supervisor::is_learner(const incarnation& who) const {
+  return state_.pending && state_.pending->next.has_member(who) && !is_member(who);
+}
+
+// Its death costs more than its own comfort: a member, a learner or a leaver that still holds something.
+bool supervisor::is_involved(const incarnation& who) const {
+  const bool adopting = stage_ == stage::recovering && state_.recovery->next.has_member(who);
+  return is_member(who) || is_learner(who) || adopting || contains(state_.releasing, who);
+}
+
+std::vector<incarnation> supervisor::connected() const {
+  std::vector<incarnation> all;
+  for (const auto& [who, w] : workers_) all.push_back(who);
+  return all;
+}
+
+std::string supervisor::name_of(const incarnation& who) const {
+  const auto n = names_.find(who);
+  return n == names_.end() || n->second.empty() ? short_name(who) : n->second;
+}
+
+void supervisor::note(event_kind kind, std::string subject, std::string reason,
+                      std::vector<std::pair<std::string, std::string>> fields) {
+  out_.push_back(effect::note{{kind, std::move(subject), std::move(reason), std::move(fields)}});
+}
+
+void supervisor::persist() { out_.push_back(effect::persist{state_}); }
+
+void supervisor::fence(const incarnation& who, const std::string& why) {
+  if (is_fenced(who)) return;
+  state_.fenced.push_back(who);
+  if (state_.fenced.size() > options_.fenced_max) state_.fenced.erase(state_.fenced.begin());
+  note(event_kind::worker_fenced, name_of(who), why, {{"incarnation", to_string(who)}});
+}
+
+void supervisor::arrived(const worker_hello& hello, time_point now) {
+  if (is_fenced(hello.who)) return send(hello.who, fenced_order{state_.at});
+  if (stage_ == stage::ended) return;
+  names_[hello.who] = hello.name;
+  if (state_.numeric_class == 0) state_.numeric_class = hello.numeric_class;
+  if (hello.numeric_class != state_.numeric_class) {
+    note(event_kind::worker_refused, name_of(hello.who),
+         "its bits differ from the job's: numeric class " + std::to_string(hello.numeric_class) + ", not " +
+             std::to_string(state_.numeric_class));
+    return;
+  }
+  const bool is_new = !workers_.contains(hello.who);
+  auto& w = workers_[hello.who];
+  w.hello = hello;
+  if (is_new) w.since = now;
+  if (hello.newest) on_verdict({hello.who, *hello.newest}, now);
+  switch (stage_) {
+    case stage::waiting: return begin_if_enough(now);
+    case stage::reconnecting: return resume_if_complete(now);
+    default: catch_up(hello.who); propose_if_wanted(now);
+  }
+}
+
+// What was sent on a connection that broke may be lost: say it again. All of it is idempotent.
+void supervisor::catch_up(const incarnation& who) {
+  if (stage_ == stage::fencing) {
+    awaited_.insert(who);
+    inventories_.erase(who);
+    return send(who, fence_order{state_.at, state_.timeline});
+  }
+  if (stage_ == stage::recovering) return send(who, *state_.recovery);
+  if (stage_ != stage::running) return;
+  send(who, *state_.recovery);  // also to those it left out: they have promised and wait
+  if (!is_involved(who)) return;
+  if (state_.recovery->next.has_member(who)) send(who, start_order{state_.at});
+  if (state_.pending) send(who, *state_.pending);
+}
+
+void supervisor::lost(const incarnation& who, const std::string& why, time_point now) {
+  if (stage_ == stage::ended || is_fenced(who)) return;
+  const bool was_involved = is_involved(who);
+  if (workers_.erase(who) == 0 && !was_involved) return;
+  note(event_kind::worker_lost, name_of(who), why, {{"incarnation", to_string(who)}});
+  fence(who, why);
+  send(who, fenced_order{state_.at});  // should it live after all
+  inventories_.erase(who);
+  awaited_.erase(who);
+  switch (stage_) {
+    case stage::waiting:
+    case stage::reconnecting:
+    case stage::ended: return persist();
+    case stage::fencing: return decide_if_complete(now);
+    case stage::recovering:
+    case stage::running:
+      if (was_involved) return open_era(name_of(who) + " was lost: " + why, now);
+      return persist();
+  }
+}
+
+void supervisor::begin_if_enough(time_point now) {
+  const auto needed = std::max<std::size_t>(1, job_.elastic.min_workers);
+  if (workers_.size() < needed) {
+    deadline_.reset();
+    waiting_for_ = std::to_string(needed - workers_.size()) + " more workers (of at least " +
+                   std::to_string(needed) + ")";
+    return;
+  }
+  if (!deadline_) {
+    deadline_ = now + options_.gather;
+    waiting_for_ = "further workers to gather";
+  }
+  if (now >= *deadline_) open_era(state_.recovery ? "enough workers are back" : "the job starts", now);
+}
+
+void supervisor::resume_if_complete(time_point now) {
+  const auto is_back = [&](const incarnation& who) { return workers_.contains(who); };
+  bool complete = state_.started;
+  for (const auto& m : state_.current.members) complete = complete && is_back(m.who);
+  if (state_.pending)
+    for (const auto& m : state_.pending->next.members) complete = complete && is_back(m.who);
+  for (const auto& who : state_.releasing) complete = complete && is_back(who);
+  if (complete) {
+    stage_ = stage::running;
+    deadline_.reset();
+    note(event_kind::plan_started, to_string(state_.current.id),
+         "all its workers came back to term " + to_string(term_));
+    for (const auto& [who, w] : workers_) catch_up(who);
+    finish_if_complete();
+    if (complaint_) return on_complaint(*complaint_, now);
+    return propose_if_wanted(now);
+  }
+  if (now < *deadline_) return;
+  auto absent = state_.current.members;
+  std::erase_if(absent, [&](const auto& m) { return is_back(m.who); });
+  for (const auto& m : absent) fence(m.who, "did not come back within a lease of the coordinator's restart");
+  stage_ = stage::waiting;
+  deadline_ = now;
+  begin_if_enough(now);
+}
+
+// ---- recovery
+// ------------------------------------------------------------------------------------------------
+
+void supervisor::open_era(const std::string& why, time_point now) {
+  state_.at = state_.at.term == term_ ? era{term_, state_.at.count + 1} : era{term_, 1};
+  state_.started = false;
+  stage_ = stage::fencing;
+  inventories_.clear();
+  finals_.clear();
+  awaited_.clear();
+  deadline_ = now + options_.adopt_timeout;
+  if (!broken(rule::persist_era)) persist();
+  note(event_kind::era_opened, to_string(state_.at), why);
+  for (const auto& [who, w] : workers_) awaited_.insert(who);
+  for (const auto& [who, w] : workers_) send(who, fence_order{state_.at, state_.timeline});
+  decide_if_complete(now);
+}
+
+void supervisor::on_inventory(const inventory_report& r, time_point now) {
+  if (stage_ != stage::fencing || r.at != state_.at || !workers_.contains(r.who)) return;
+  if (r.newest) on_verdict({r.who, *r.newest}, now);
+  inventories_[r.who] = r;
+  awaited_.erase(r.who);
+  decide_if_complete(now);
+}
+
+recovery_input supervisor::recovery_of_now() const {
+  recovery_input in;
+  in.at = state_.at;
+  in.timeline = state_.timeline;
+  in.slots = job_.batch.slots;
+  in.tiles = options_.tiles;
+  in.replicas = options_.replicas;
+  for (const auto& [who, i] : inventories_) in.inventories.push_back(i);
+  in.record = state_.newest;
+  if (state_.recovery) {
+    in.base = state_.recovery->settled;
+    in.base_verdict = state_.recovery->standing;
+  }
+  in.effective = state_.current;
+  in.action = state_.wanted == plan_action::pause ? plan_action::pause : plan_action::train;
+  in.restore = restore_.source;
+  in.restore_verdict = restore_.at;
+  return in;
+}
+
+void supervisor::decide_if_complete(time_point now) {
+  if (stage_ != stage::fencing || !awaited_.empty()) return;
+  auto decision = decide(recovery_of_now(), broken_);
+  const auto needed = std::max<std::size_t>(1, job_.elastic.min_workers);
+  const bool too_few = decision && decision->how == settled_how::restored && inventories_.size() < needed;
+  if (!decision || too_few) {
+    stage_ = stage::waiting;
+    deadline_.reset();
+    persist();
+    return begin_if_enough(now);
+  }
+  const auto& order = decision->order;
+  state_.recovery = order;
+  if (order.timeline != state_.timeline) {
+    state_.newest = order.standing;
+    if (!broken(rule::persist_timeline)) state_.timeline = order.timeline;
+  }
+  state_.pending.reset();
+  state_.releasing.clear();
+  state_.sequence = 0;
+  persist();
+  note(event_kind::recovery_decided, to_string(state_.at), decision->reason,
+       {{"settled", to_string(order.settled)},
+        {"how", decision->how == settled_how::completed ? "completed"
+                : decision->how == settled_how::redone  ? "redone"
+                                                        : "restored"},
+        {"recomputed_slots", std::to_string(decision->recomputed_slots)},
+        {"timeline", to_string(order.timeline)},
+        {"members", std::to_string(order.next.members.size())}});
+  state_.timeline = order.timeline;
+  stage_ = stage::recovering;
+  deadline_ = now + options_.adopt_timeout;
+  awaited_.clear();
+  for (const auto& m : order.next.members) awaited_.insert(m.who);
+  for (const auto& [who, w] : workers_) send(who, order);
+}
+
+void supervisor::on_adopted(const plan_adopted& a, time_point now) {
+  if (stage_ != stage::recovering || a.at != state_.at) return;
+  awaited_.erase(a.who);
+  if (!awaited_.empty() && !broken(rule::start_after_all)) return;
+  state_.current = state_.recovery->next;
+  state_.started = true;
+  stage_ = stage::running;
+  deadline_.reset();
+  persist();
+  note(event_kind::plan_started, to_string(state_.current.id),
+       std::to_string(state_.current.members.size()) + " members adopted it",
+       {{"step", to_string(state_.recovery->settled + 1)}});
+  for (const auto& m : state_.current.members) send(m.who, start_order{state_.at});
+  propose_if_wanted(now);
+}
+
+void supervisor::on_complaint(const link_complaint& c, time_point now) {
+  if (c.at != state_.at || !workers_.contains(c.who)) return;
+  if (stage_ == stage::reconnecting) complaint_ = c;  // dealt with when all are back
+  if (stage_ != stage::running && stage_ != stage::recovering) return;
+  open_era("the link from " + name_of(c.who) + " to " + name_of(c.about) + " broke: " + c.why, now);
+}
+
+// Whoever is awaited beyond the deadline costs the cluster more than its own part.
+void supervisor::give_up_on_silent(time_point now) {
+  const auto silent = awaited_;
+  for (const auto& who : silent) {
+    out_.push_back(effect::kill{who, "said nothing within the time to adopt a plan"});
+    lost(who, "said nothing within the time to adopt a plan", now);
+    if (stage_ != stage::fencing) return;
+  }
+}
+
+// ---- events
+// --------------------------------------------------------------------------------------------------
+
+void supervisor::received(const worker_message& m, time_point now) {
+  if (stage_ == stage::ended) return;
+  const auto who = std::visit([](const auto& x) { return x.who; }, m);
+  if (is_fenced(who)) return send(who, fenced_order{state_.at});
+  std::visit(overloaded{[&](const worker_hello& x) { arrived(x, now); },
+                        [&](const inventory_report& x) { on_inventory(x, now); },
+                        [&](const plan_adopted& x) { on_adopted(x, now); },
+                        [&](const verdict_report& x) { on_verdict(x, now); },
+                        [&](const link_complaint& x) { on_complaint(x, now); },
+                        [&](const released_report& x) { on_released(x, now); },
+                        [&](const chunk_report& x) {
+                          if (x.timeline == state_.timeline) out_.push_back(effect::collect{x});
+                        },
+                        [&](const final_report& x) { on_final(x); },
+                        [&](const worker_failure& x) { lost(x.who, x.why, now); }},
+             m);
+}
+
+void supervisor::checkpoint_committed(const restore_point& point) {
+  restore_ = point;
+  snapshot_wanted_ = false;
+}
+
+void supervisor::tick(time_point now) {
+  if (stage_ == stage::ended) return;
+  if (stage_ == stage::waiting) return begin_if_enough(now);
+  if (stage_ == stage::reconnecting) return resume_if_complete(now);
+  if (deadline_ && now >= *deadline_) give_up_on_silent(now);
+  propose_if_wanted(now);
+}
+
+void supervisor::on_final(const final_report& r) {
+  if (r.timeline != state_.timeline || r.step.value != job_.steps) return;
+  finals_[r.who] = r;
+  finish_if_complete();
+}
+
+void supervisor::finish_if_complete() {
+  if (stage_ != stage::running) return;
+  std::vector<std::uint64_t> hashes(options_.tiles, 0);
+  for (const auto& m : state_.current.members) {
+    const auto f = finals_.find(m.who);
+    if (f == finals_.end() || f->second.timeline != state_.timeline) return;
+    for (std::size_t t = 0; t < hashes.size() && t < f->second.tile_hashes.size(); ++t) {
+      const auto h = f->second.tile_hashes[t];
+      if (h == 0) continue;
+      if (hashes[t] != 0 && hashes[t] != h)
+        return end(event_kind::job_failed,
+                   "holders of tile " + std::to_string(t) + " end with different state", {});
+      hashes[t] = h;
+    }
+  }
+  if (std::find(hashes.begin(), hashes.end(), 0) != hashes.end())
+    return;  // a new holder has yet to report its tile
+  end(event_kind::job_finished, "step " + std::to_string(job_.steps) + " is applied everywhere",
+      std::move(hashes));
+}
+
+void supervisor::end(event_kind how, const std::string& why, std::vector<std::uint64_t> hashes) {
+  if (stage_ == stage::ended) return;
+  stage_ = stage::ended;
+  state_.ended = true;
+  deadline_.reset();
+  persist();
+  note(how, job_.name, why);
+  for (const auto& [who, w] : workers_) send(who, dismiss_order{job_.name});
+  out_.push_back(effect::end{how, why, std::move(hashes)});
+}
+
+}  // namespace perdura::coordinator

@@ -1,0 +1,187 @@
+// The coordinator's side of the step protocol for one job: who is a member, when an era opens, what a
+// recovery settles on, which plan is proposed next. A state machine without I/O; the shell executes its
+// effects in order, so that what is persisted is durable before anything that depends on it is sent.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/base/config.hpp"
+#include "actors/base/control.hpp"
+#include "actors/base/rules.hpp"
+#include "coordinator/logic/event.hpp"
+#include "coordinator/logic/recovery.hpp"
+
+namespace perdura::coordinator {
+
+using time_point = std::chrono::steady_clock::time_point;
+
+// What survives the coordinator. Written whole; small.
+struct durable_state {
+  era at;
+  timeline_number timeline;
+  std::optional<recover_order> recovery;  // the last one decided
+  bool started = false;                   // its plan
+  plan current;                           // newest plan known to be effective
+  std::optional<proposal_order> pending;
+  std::vector<incarnation> releasing;  // leavers that have not let go
+  std::vector<incarnation> fenced;     // newest last, bounded
+  std::optional<verdict> newest;
+  std::uint32_t sequence{};  // of the last proposal in this era
+  plan_action wanted = plan_action::train;
+  bool ended = false;
+  std::uint64_t numeric_class{};  // of the job; 0 until its first worker
+};
+
+namespace effect {
+struct persist {
+  durable_state state;
+};
+// The newest verdict alone, at every step; need not be synced.
+struct record {
+  verdict newest;
+};
+struct send {
+  incarnation to;
+  coordinator_order order;
+};
+struct note {
+  event what;
+};
+// A chunk of a snapshot is durable at a worker.
+struct collect {
+  chunk_report chunk;
+};
+// A fenced or hung process is ended by its node agent.
+struct kill {
+  incarnation who;
+  std::string why;
+};
+// The job is over; `tile_hashes` are those of the last step when it finished, else empty.
+struct end {
+  event_kind how{};
+  std::string why;
+  std::vector<std::uint64_t> tile_hashes;
+};
+}  // namespace effect
+
+using effects_item = std::variant<effect::persist, effect::record, effect::send, effect::note,
+                                  effect::collect, effect::kill, effect::end>;
+using effects = std::vector<effects_item>;
+
+struct supervisor_options {
+  std::uint32_t tiles{};
+  std::uint16_t replicas = 0;  // of each tile; 0: every member
+  std::chrono::milliseconds lease{1500};
+  std::chrono::milliseconds gather{1000};  // wait for more workers before the first step
+  std::chrono::milliseconds adopt_timeout{
+      10000};  // inventories or adoptions later than this cost the membership
+  std::size_t fenced_max = 4096;
+};
+
+struct restore_point {
+  restore_source source;
+  std::optional<verdict> at;  // none for the seed
+};
+
+enum class stage : std::uint8_t { waiting, reconnecting, fencing, recovering, running, ended };
+const char* to_string(stage s);
+
+class supervisor {
+ public:
+  // `known`: what a coordinator before this one left behind, else default.
+  supervisor(term_number term, const job_config& job, supervisor_options options, durable_state known,
+             restore_point restore, effects& out, time_point now, broken_rules broken = {});
+
+  // ---- events
+  // A worker said hello, for the first time or again. Its numeric class is known (the canary has run).
+  void arrived(const worker_hello& hello, time_point now);
+  // The process is gone, its lease has expired, or it is to be treated so.
+  void lost(const incarnation& who, const std::string& why, time_point now);
+  void received(const worker_message& m, time_point now);
+  void checkpoint_committed(const restore_point& point);
+  void tick(time_point now);
+  // ---- commands
+  void pause(time_point now);
+  void resume(time_point now);
+  void cancel(const std::string& why);
+  void snapshot_now(time_point now);
+  // Moves the worker's part off and lets it go; nothing is recomputed.
+  void drain(const incarnation& who, time_point now);
+
+  // ---- what it looks like from outside
+  stage where() const { return stage_; }
+  const durable_state& state() const { return state_; }
+  bool is_member(const incarnation& who) const { return state_.current.has_member(who); }
+  bool is_learner(const incarnation& who) const;
+  bool is_draining(const incarnation& who) const;
+  bool is_fenced(const incarnation& who) const;
+  std::vector<incarnation> connected() const;
+  const std::string& waiting_for() const { return waiting_for_; }
+
+ private:
+  struct worker {
+    worker_hello hello;
+    bool draining = false;
+    time_point since;
+  };
+
+  bool broken(rule r) const { return broken_.has(r); }
+  void persist();
+  void send(const incarnation& to, coordinator_order order) {
+    out_.push_back(effect::send{to, std::move(order)});
+  }
+  void note(event_kind kind, std::string subject, std::string reason,
+            std::vector<std::pair<std::string, std::string>> fields = {});
+  std::string name_of(const incarnation& who) const;
+  bool is_involved(const incarnation& who) const;
+  void fence(const incarnation& who, const std::string& why);
+
+  // supervisor.cpp
+  void begin_if_enough(time_point now);
+  void resume_if_complete(time_point now);
+  void open_era(const std::string& why, time_point now);
+  void on_inventory(const inventory_report& r, time_point now);
+  void decide_if_complete(time_point now);
+  void on_adopted(const plan_adopted& a, time_point now);
+  void on_complaint(const link_complaint& c, time_point now);
+  void on_final(const final_report& r);
+  void finish_if_complete();
+  void give_up_on_silent(time_point now);
+  void catch_up(const incarnation& who);
+  recovery_input recovery_of_now() const;
+  void end(event_kind how, const std::string& why, std::vector<std::uint64_t> hashes);
+
+  // proposals.cpp
+  void on_verdict(const verdict_report& r, time_point now);
+  void on_released(const released_report& r, time_point now);
+  void take_effect();
+  void propose_if_wanted(time_point now);
+  std::optional<proposal_order> next_proposal(std::string& why) const;
+
+  const term_number term_;
+  const job_config job_;
+  const supervisor_options options_;
+  effects& out_;
+  const broken_rules broken_;
+
+  durable_state state_;
+  stage stage_ = stage::waiting;
+  std::string waiting_for_;
+  std::map<incarnation, worker> workers_;  // connected and admitted
+  std::map<incarnation, std::string> names_;
+  std::map<incarnation, inventory_report> inventories_;
+  std::set<incarnation> awaited_;  // inventories, then adoptions
+  std::map<incarnation, final_report> finals_;
+  std::optional<link_complaint> complaint_;  // heard while reconnecting
+  restore_point restore_;
+  bool snapshot_wanted_ = false;
+  std::optional<time_point> deadline_;
+};
+
+}  // namespace perdura::coordinator

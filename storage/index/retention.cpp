@@ -1,0 +1,132 @@
+// How checkpoints are deleted: every stage can be done again, so that a crash between any two is finished on
+// opening.
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "actors/base/log.hpp"
+#include "storage/checkpoint_reader.hpp"
+#include "storage/file.hpp"
+#include "storage/index/checkpoint_index.hpp"
+#include "storage/index/references.hpp"
+#include "storage/index/rocks_store.hpp"
+
+namespace perdura::storage {
+namespace {
+
+struct stored_pack {
+  pack_name name;
+  std::uint64_t bytes{};
+};
+
+result<std::vector<stored_pack>> list_packs(const std::filesystem::path& folder) {
+  std::vector<stored_pack> packs;
+  std::error_code failed;
+  std::filesystem::directory_iterator at(folder, failed);
+  for (const std::filesystem::directory_iterator end; !failed && at != end; at.increment(failed)) {
+    std::error_code gone;
+    const auto name = parse_pack_name(at->path().filename().string());
+    if (name && at->is_regular_file(gone)) packs.push_back({*name, at->file_size(gone)});
+  }
+  if (failed && failed != std::errc::no_such_file_or_directory)
+    return error{errc::io, "cannot list " + folder.string() + ": " + failed.message()};
+  return packs;
+}
+
+// The pack with the highest sequence is the one that a live incarnation may be appending to.
+std::map<incarnation, std::uint32_t> packs_in_use(const std::vector<stored_pack>& packs,
+                                                  std::span<const incarnation> live) {
+  std::map<incarnation, std::uint32_t> newest;
+  for (const auto& pack : packs)
+    if (std::find(live.begin(), live.end(), pack.name.who) != live.end())
+      newest[pack.name.who] = std::max(newest[pack.name.who], pack.name.sequence);
+  return newest;
+}
+
+// Of a pack that nothing refers to: it never will be referred to.
+bool is_garbage(const std::filesystem::path& folder, const stored_pack& pack,
+                const checkpoint_key& oldest_kept) {
+  // Its writer died over the header: nothing in it was ever reported.
+  if (pack.bytes < pack_header_bytes) return true;
+  const auto reader = pack_reader::open(folder, to_string(pack.name));
+  if (!reader) {
+    log::warn("a pack that no checkpoint refers to is damaged and left alone: " + reader.failure().message);
+    return false;
+  }
+  const pack_purpose& purpose = reader->header().purpose;
+  return purpose.job == hash_of_job(oldest_kept.job) &&
+         std::tie(purpose.timeline, purpose.step) < std::tie(oldest_kept.timeline, oldest_kept.step);
+}
+
+}  // namespace
+
+result<retention_report> checkpoint_index::drop_older_than(const std::string& job, std::size_t keep,
+                                                           std::span<const incarnation> live) {
+  if (keep == 0) return error{errc::invalid_argument, "keep is 0; at least 1 checkpoint is kept"};
+  if (!is_job_name(job)) return error{errc::invalid_argument, "'" + job.substr(0, 64) + "' names no job"};
+  const auto found = keys(job);
+  if (!found) return found.failure();
+  // A damaged checkpoint must not push out a sound one.
+  auto last_kept = found->begin();
+  for (std::size_t sound = 0; last_kept != found->end(); ++last_kept)
+    if (is_in_order(*last_kept) && ++sound == keep) break;
+  retention_report report;
+  if (last_kept == found->end()) return report;
+  report.dropped.assign(last_kept + 1, found->end());
+
+  for (const auto& key : report.dropped)
+    if (auto put = objects_.put_if_absent(tombstone_object(key), ""); !put)
+      if (put.failure().code != errc::already_exists) return put.failure();
+  options_.at_stage(index_stage::tombstones_put);
+  if (auto erased = erase(report.dropped); !erased) return erased.failure();
+  if (auto swept = sweep_packs(*last_kept, live, report); !swept) return swept.failure();
+  return report;
+}
+
+result<void> checkpoint_index::erase(std::span<const checkpoint_key> keys) {
+  if (auto removed = remove_rows(keys); !removed) return removed;
+  options_.at_stage(index_stage::unindexed);
+  for (const auto& key : keys)
+    if (auto removed = objects_.remove(manifest_object(key)); !removed) return removed;
+  options_.at_stage(index_stage::manifests_removed);
+  // Only now that the manifests' absence is durable: before, the checkpoints would come back.
+  for (const auto& key : keys)
+    if (auto removed = objects_.remove(tombstone_object(key)); !removed) return removed;
+  options_.at_stage(index_stage::tombstones_removed);
+  return {};
+}
+
+result<void> checkpoint_index::finish_deletions() {
+  const auto names = objects_.list("tombstones");
+  if (!names) return names.failure();
+  std::vector<checkpoint_key> condemned;
+  for (const auto& name : *names)
+    if (auto key = parse_checkpoint_object(name)) condemned.push_back(*std::move(key));
+  if (condemned.empty()) return {};
+  return erase(condemned);
+}
+
+result<void> checkpoint_index::sweep_packs(const checkpoint_key& oldest_kept,
+                                           std::span<const incarnation> live, retention_report& report) {
+  const auto folder = packs_folder(store_);
+  const auto packs = list_packs(folder);
+  if (!packs) return packs.failure();
+  const auto in_use = packs_in_use(*packs, live);
+  for (const auto& pack : *packs) {
+    const std::string name = to_string(pack.name);
+    const auto used = in_use.find(pack.name.who);
+    if (used != in_use.end() && used->second == pack.name.sequence) continue;
+    const auto references = rows_->get(packs_family, name);
+    if (!references) return references.failure();
+    if (*references) continue;
+    if (!is_garbage(folder, pack, oldest_kept)) continue;
+    if (std::error_code failed; !std::filesystem::remove(folder / name, failed) && failed)
+      return error{errc::io, "cannot remove " + (folder / name).string() + ": " + failed.message()};
+    report.packs_removed.push_back(name);
+    report.bytes_freed += pack.bytes;
+  }
+  if (report.packs_removed.empty()) return {};
+  return sync_folder(folder);
+}
+
+}  // namespace perdura::storage

@@ -1,0 +1,167 @@
+// Where a step's time goes on one lane: data, model, tree sum, reduction, optimizer, hash. On random pictures
+// of Fashion-MNIST's shape, so that it needs no data set.
+//   trainer_bench [SAMPLES_A_SLOT...]   (default: 8 16)
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "kernels/sums.hpp"
+#include "worker/data/image_set.hpp"
+#include "worker/model/denoiser.hpp"
+#include "worker/trainer/buffers.hpp"
+#include "worker/trainer/pin.hpp"
+#include "worker/trainer/slot_input.hpp"
+#include "worker/trainer/trainer.hpp"
+
+namespace {
+
+using namespace perdura;
+using namespace perdura::worker;
+
+constexpr int repetitions = 15;
+
+double thread_cpu_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+// The median of some runs in milliseconds of this thread's processor time: neighbours on the machine cost
+// little.
+template <class Run>
+double median_ms(Run run) {
+  run();
+  std::vector<double> times;
+  for (int i = 0; i < repetitions; ++i) {
+    const double begin = thread_cpu_ms();
+    run();
+    times.push_back(thread_cpu_ms() - begin);
+  }
+  std::ranges::nth_element(times, times.begin() + repetitions / 2);
+  return times[repetitions / 2];
+}
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown processor";
+}
+
+image_set pictures() {
+  image_set data{.channels = 1, .height = 28, .width = 28, .classes = 10, .pixels = {}, .labels = {}};
+  data.labels.resize(1000);
+  data.pixels.resize(data.labels.size() * data.image_size());
+  for (std::size_t i = 0; i < data.pixels.size(); ++i)
+    data.pixels[i] = static_cast<std::uint8_t>(i * 2654435761U >> 24);
+  return data;
+}
+
+template <class T>
+T require(result<T> made) {
+  if (made) return std::move(made).value();
+  std::fprintf(stderr, "trainer_bench: %s\n", made.failure().message.c_str());
+  std::exit(1);
+}
+
+void measure(std::uint32_t samples) {
+  job_config job;
+  job.batch.slots = std::bit_ceil(job.batch.size / samples);
+  job.batch.size = job.batch.slots * samples;
+  const auto data = pictures();
+  auto model = require(make_denoiser(job));
+  const auto count = model->parameter_count();
+  auto lane = require(assemble_trainer(job, data, require(make_denoiser(job))));
+  lane->initialise();
+
+  const auto parameters = allocate_floats(count);
+  const auto left = allocate_floats(count);
+  const auto right = allocate_floats(count);
+  model->initialise(job.seed, parameters.get());
+  model->bind(parameters.get());
+  slot_input input(samples, data.image_size());
+  const sampling draws{.seed = 1, .data_size = data.size(), .batch_size = job.batch.size, .label_drop = 0.1};
+  const std::atomic<bool> stop{false};
+  const step_number step(1);
+
+  const double draw = median_ms([&] { input.draw(data, draws, step, 0); });
+  const double pass = median_ms([&] {
+    model->loss_gradient(input.noisy(), input.times(), input.labels(), input.target(), samples, left.get());
+  });
+  model->loss_gradient(input.noisy(), input.times(), input.labels(), input.target(), samples, right.get());
+  const double sum = median_ms([&] {
+    kernels::add({left.get(), count}, {right.get(), count}, {left.get(), count});
+  });
+  const std::uint32_t block_slots = std::min(4U, job.batch.slots);
+  const double slot = median_ms([&] {
+                        (void)lane->compute_block(step, {0, block_slots}, stop);
+                      }) /
+                      block_slots;
+
+  const auto half = *lane->compute_block(step, {0, job.batch.slots / 2}, stop);
+  const auto tiles = static_cast<std::uint32_t>(lane->tiles().size());
+  const auto part = [&](std::uint32_t i) {
+    const auto& t = lane->tiles()[i];
+    return blob(std::make_shared<blob>(half.values), half.values.data() + t.first * sizeof(float),
+                t.size * sizeof(float));
+  };
+  std::vector<blob> gradients(tiles);
+  const double reduce = median_ms([&] {
+    for (std::uint32_t i = 0; i < tiles; ++i) {
+      const std::vector<tile_partial> partials{{{0, job.batch.slots / 2}, 1.0, part(i)},
+                                               {{job.batch.slots / 2, job.batch.slots / 2}, 1.0, part(i)}};
+      gradients[i] = lane->reduce(tile_id(i), partials).gradient;
+    }
+  });
+  step_outcome outcome;
+  outcome.clip_scale = 1.0F;
+  outcome.optimizer_time = 1;
+  const double apply = median_ms([&] {
+    for (std::uint32_t i = 0; i < tiles; ++i) lane->apply(tile_id(i), gradients[i], outcome);
+  });
+  const double hash = median_ms([&] {
+    for (std::uint32_t i = 0; i < tiles; ++i) (void)lane->hash_tile(tile_id(i));
+  });
+
+  std::printf("slot of %u samples, %u slots, %llu parameters in %u tiles:\n", samples, job.batch.slots,
+              static_cast<unsigned long long>(count), tiles);
+  std::printf(
+      "  a slot: %.3f ms in a block of %u (data %.3f, model %.3f, tree sum %.3f); %.1f%% not the model's\n",
+      slot, block_slots, draw, pass, sum, 100.0 * (draw + sum) / (draw + sum + pass));
+  std::printf("  a step: %.1f ms of slots on one lane, reduce 2 partials %.3f, apply %.3f, hash %.3f\n",
+              slot * job.batch.slots, reduce, apply, hash);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  pin_numerics();
+#ifdef NDEBUG
+  const char* build = "release";
+#else
+  const char* build = "debug";
+#endif
+  std::printf("%s, %ld cores, %s build, seed 1, medians of %d, processor time\n", processor().c_str(),
+              sysconf(_SC_NPROCESSORS_ONLN), build, repetitions);
+  if (argc < 2) {
+    measure(8);
+    measure(16);
+  }
+  for (int i = 1; i < argc; ++i) {
+    const long samples = std::strtol(argv[i], nullptr, 10);
+    if (samples < 1 || samples > 128) {
+      std::fprintf(stderr, "trainer_bench: samples a slot: 1 to 128, not %s\n", argv[i]);
+      return 2;
+    }
+    measure(static_cast<std::uint32_t>(samples));
+  }
+  return 0;
+}
