@@ -46,7 +46,9 @@ void softmax_row_backward(std::int64_t padded, float scale, const float* weights
   }
 }
 
-float score_scale(const attention_size& size) { return 1.0F / std::sqrt(static_cast<float>(size.head_width)); }
+float score_scale(const attention_size& size) {
+  return 1.0F / std::sqrt(static_cast<float>(size.head_width));
+}
 
 }  // namespace
 
@@ -55,28 +57,31 @@ std::size_t attention_scratch(const attention_size& size) {
   return gemm_scratch(most, most) + static_cast<std::size_t>(size.tokens * size.padded_tokens());
 }
 
-void attention_forward(const attention_size& size, const float* qkv, float* weights, float* out, float* scratch) {
-  const std::int64_t n = size.tokens, padded = size.padded_tokens(), h = size.head_width, width = size.width();
+void attention_forward(const attention_size& size, const float* qkv, float* weights, float* out,
+                       float* scratch) {
+  const std::int64_t n = size.tokens, padded = size.padded_tokens(), h = size.head_width,
+                     width = size.width();
   const float scale = score_scale(size);
   for (std::int64_t sample = 0; sample < size.samples; ++sample) {
     for (std::int64_t head = 0; head < size.heads; ++head) {
       const float* q = qkv + sample * n * 3 * width + head * h;
       float* w = weights + (sample * size.heads + head) * n * padded;
-      gemm({n, n, h}, row_major(q, 3 * width), transposed(q + width, 3 * width), w, padded, gemm_start::zero, nullptr,
-           scratch);
+      gemm({n, n, h}, row_major(q, 3 * width), transposed(q + width, 3 * width), w, padded, gemm_start::zero,
+           nullptr, scratch);
       for (std::int64_t i = 0; i < n; ++i) {
         std::fill(w + i * padded + n, w + (i + 1) * padded, 0.0F);
         softmax_row(n, scale, w + i * padded);
       }
-      gemm({n, h, n}, row_major(w, padded), row_major(q + 2 * width, 3 * width), out + sample * n * width + head * h,
-           width, gemm_start::zero, nullptr, scratch);
+      gemm({n, h, n}, row_major(w, padded), row_major(q + 2 * width, 3 * width),
+           out + sample * n * width + head * h, width, gemm_start::zero, nullptr, scratch);
     }
   }
 }
 
-void attention_backward(const attention_size& size, const float* qkv, const float* weights, const float* d_out,
-                        float* d_qkv, float* scratch) {
-  const std::int64_t n = size.tokens, padded = size.padded_tokens(), h = size.head_width, width = size.width();
+void attention_backward(const attention_size& size, const float* qkv, const float* weights,
+                        const float* d_out, float* d_qkv, float* scratch) {
+  const std::int64_t n = size.tokens, padded = size.padded_tokens(), h = size.head_width,
+                     width = size.width();
   const std::int64_t row = 3 * width;
   const float scale = score_scale(size);
   float* d_scores = scratch;
@@ -88,7 +93,8 @@ void attention_backward(const attention_size& size, const float* qkv, const floa
       const float* w = weights + (sample * size.heads + head) * n * padded;
       const float* d_o = d_out + sample * n * width + head * h;
       float* d_q = d_qkv + at;
-      const auto product = [&](const gemm_size& s, const matrix& a, const matrix& b, float* c, std::ptrdiff_t c_row) {
+      const auto product = [&](const gemm_size& s, const matrix& a, const matrix& b, float* c,
+                               std::ptrdiff_t c_row) {
         gemm(s, a, b, c, c_row, gemm_start::zero, nullptr, products);
       };
       product({n, n, h}, row_major(d_o, width), transposed(q + 2 * width, row), d_scores, padded);

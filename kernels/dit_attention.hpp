@@ -16,10 +16,11 @@ struct attention_size {
 
 std::size_t attention_scratch(const attention_size& size);
 
-// qkv: [samples * tokens, 3 * width], queries, keys and values side by side, each head by head; weights (kept for the
-// way back): [samples, heads, tokens, padded_tokens]; out: [samples * tokens, width].
-void attention_forward(const attention_size& size, const float* qkv, float* weights, float* out, float* scratch);
-void attention_backward(const attention_size& size, const float* qkv, const float* weights, const float* d_out,
-                        float* d_qkv, float* scratch);
+// qkv: [samples * tokens, 3 * width], queries, keys and values side by side, each head by head; weights (kept
+// for the way back): [samples, heads, tokens, padded_tokens]; out: [samples * tokens, width].
+void attention_forward(const attention_size& size, const float* qkv, float* weights, float* out,
+                       float* scratch);
+void attention_backward(const attention_size& size, const float* qkv, const float* weights,
+                        const float* d_out, float* d_qkv, float* scratch);
 
 }  // namespace perdura::kernels

@@ -30,8 +30,8 @@ void normalise_row(std::int64_t width, const float* x, const float* scale, const
 }
 
 // The layer norm's derivative, added to that of what lies behind.
-void differentiate_norm_row(std::int64_t width, const float* d_modulated, const float* normal, float reciprocal,
-                            const float* scale, bool add, float* d_sum) {
+void differentiate_norm_row(std::int64_t width, const float* d_modulated, const float* normal,
+                            float reciprocal, const float* scale, bool add, float* d_sum) {
   f8 total = zero(), along = zero();
   for (std::int64_t j = 0; j < width; j += lanes) {
     const f8 d = load(d_modulated + j) * (splat(1.0F) + load(scale + j));
@@ -69,8 +69,8 @@ void seam_forward(const token_grid& grid, const seam& s) {
     } else {
       for (std::int64_t j = 0; j < width; j += lanes) total = total + load(x + j);
     }
-    normalise_row(width, x, s.scale.of(sample), s.shift.of(sample), sum(total), s.normal + at, s.reciprocal + row,
-                  s.modulated + at);
+    normalise_row(width, x, s.scale.of(sample), s.shift.of(sample), sum(total), s.normal + at,
+                  s.reciprocal + row, s.modulated + at);
   }
 }
 

@@ -1,5 +1,6 @@
 // The seam between two branches of a transformer block, in one pass: gated residual sum, layer norm without
-// parameters, modulation by the condition (adaLN; Peebles and Xie, "Scalable diffusion models with transformers").
+// parameters, modulation by the condition (adaLN; Peebles and Xie, "Scalable diffusion models with
+// transformers").
 #pragma once
 
 #include <cstddef>
@@ -28,16 +29,17 @@ struct seam {
   const float* stream;
   const float* branch;
   sample_vectors<const float> gate, scale, shift;
-  float* sum;         // may be stream
+  float* sum;  // may be stream
   float* normal;
   float* reciprocal;  // one a row
   float* modulated;
 };
 void seam_forward(const token_grid& grid, const seam& s);
 
-// With d_sum the derivative by `sum` of what lies behind (null: nothing does), d_modulated that by `modulated`:
-// writes d_sum (the whole derivative, which is d_stream too), d_branch, d_gate, d_scale, d_shift, and d_bias, the sum
-// of d_branch over all rows. Without a branch only d_sum, d_scale and d_shift are written.
+// With d_sum the derivative by `sum` of what lies behind (null: nothing does), d_modulated that by
+// `modulated`: writes d_sum (the whole derivative, which is d_stream too), d_branch, d_gate, d_scale,
+// d_shift, and d_bias, the sum of d_branch over all rows. Without a branch only d_sum, d_scale and d_shift
+// are written.
 struct seam_derivative {
   const float* d_modulated;
   const float* normal;
@@ -46,7 +48,7 @@ struct seam_derivative {
   const float* branch;
   bool sum_is_used;  // d_sum holds a derivative already
   float* d_sum;
-  float* d_branch;   // may be d_modulated
+  float* d_branch;  // may be d_modulated
   sample_vectors<float> d_gate, d_scale, d_shift;
   float* d_bias;
 };

@@ -34,7 +34,7 @@ PERDURA_INLINE void map(std::int64_t count, const float* x, const float* y, floa
   std::copy_n(left, count - i, z + i);
 }
 
-constexpr float gelu_linear = 1.5957691216F;  // 2 sqrt(2/pi)
+constexpr float gelu_linear = 1.5957691216F;    // 2 sqrt(2/pi)
 constexpr float gelu_cubic = 0.0713548162726F;  // 0.044715 of that
 
 PERDURA_INLINE f8 gelu_sigmoid(f8 x, f8 square) {
@@ -48,7 +48,8 @@ PERDURA_INLINE f8 gelu_slope(f8 x) {
   return fma(s * (splat(1.0F) - s), inner, s);
 }
 
-// Sine and cosine of an angle in [0, 1e6], within 1e-9: reduced by multiples of pi/2 in two parts, then Taylor.
+// Sine and cosine of an angle in [0, 1e6], within 1e-9: reduced by multiples of pi/2 in two parts, then
+// Taylor.
 void sine_cosine(double angle, double* sine, double* cosine) {
   const double quarter = std::floor(std::fma(angle, 0.63661977236758134, 0.5));
   double r = std::fma(-quarter, 1.5707963267948966, angle);
@@ -76,7 +77,8 @@ void gelu(std::int64_t count, const float* x, float* y) {
   map(count, x, y, [](f8 v) { return v * gelu_sigmoid(v, v * v); });
 }
 
-void gelu_backward(std::int64_t rows, std::int64_t columns, const float* x, const float* d_y, float* d_x, float* d_bias) {
+void gelu_backward(std::int64_t rows, std::int64_t columns, const float* x, const float* d_y, float* d_x,
+                   float* d_bias) {
   std::fill_n(d_bias, columns, 0.0F);
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t at = i * columns;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace simd;
 
-constexpr std::int64_t tile_rows = 6;      // 6 x 16 sums fill 12 of the 16 vector registers
+constexpr std::int64_t tile_rows = 6;  // 6 x 16 sums fill 12 of the 16 vector registers
 constexpr std::int64_t tile_columns = 16;
 constexpr std::int64_t depth_block = 256;  // a panel of b (16 KiB) stays in the first-level cache
 constexpr std::int64_t row_block = 96;     // rows of a (96 KiB) stay in the second
@@ -22,13 +22,15 @@ struct target {
   std::ptrdiff_t start_row;
 };
 
-// One tile of c in registers: R rows of 8 V columns. a(i, p) is at a[i * a_row + p * a_depth]; b is a packed panel.
+// One tile of c in registers: R rows of 8 V columns. a(i, p) is at a[i * a_row + p * a_depth]; b is a packed
+// panel.
 template <int R, int V>
 PERDURA_INLINE void tile(std::int64_t depth, const float* a, std::ptrdiff_t a_row, std::ptrdiff_t a_depth,
                          const float* b, const target& to) {
   f8 sums[R][V];
   for (int i = 0; i < R; ++i) {
-    for (int j = 0; j < V; ++j) sums[i][j] = to.start ? load(to.start + i * to.start_row + j * lanes) : zero();
+    for (int j = 0; j < V; ++j)
+      sums[i][j] = to.start ? load(to.start + i * to.start_row + j * lanes) : zero();
   }
   for (std::int64_t p = 0; p < depth; ++p) {
     f8 right[V];
@@ -72,7 +74,8 @@ void pack_panel(const matrix& b, std::int64_t depth, std::int64_t columns, float
   std::int64_t p = 0;
   if (columns == width && b.column == 1) {
     for (; p < depth; ++p) {
-      for (std::int64_t j = 0; j < width; j += lanes) store(panel + p * width + j, load(b.data + p * b.row + j));
+      for (std::int64_t j = 0; j < width; j += lanes)
+        store(panel + p * width + j, load(b.data + p * b.row + j));
     }
   } else if (columns == width && b.row == 1) {
     for (; p + lanes <= depth; p += lanes) {
@@ -85,7 +88,8 @@ void pack_panel(const matrix& b, std::int64_t depth, std::int64_t columns, float
     }
   }
   for (; p < depth; ++p) {
-    for (std::int64_t j = 0; j < width; ++j) panel[p * width + j] = j < columns ? b.data[p * b.row + j * b.column] : 0.0F;
+    for (std::int64_t j = 0; j < width; ++j)
+      panel[p * width + j] = j < columns ? b.data[p * b.row + j * b.column] : 0.0F;
   }
 }
 
@@ -104,12 +108,13 @@ void pack_panels(const matrix& b, std::int64_t depth, std::int64_t columns, floa
     j = whole;
   }
   for (; j < columns; j += tile_columns) {
-    pack_panel({b.data + j * b.column, b.row, b.column}, depth, std::min(tile_columns, columns - j), panels + j * depth);
+    pack_panel({b.data + j * b.column, b.row, b.column}, depth, std::min(tile_columns, columns - j),
+               panels + j * depth);
   }
 }
 
-// Rows of a tile whose elements of equal depth are adjacent, as [depth][6]. `spare`: eight may be read and written at
-// once, what is too much is overwritten by the next depth or lies in the scratch memory's end.
+// Rows of a tile whose elements of equal depth are adjacent, as [depth][6]. `spare`: eight may be read and
+// written at once, what is too much is overwritten by the next depth or lies in the scratch memory's end.
 void pack_rows(const matrix& a, std::int64_t rows, std::int64_t depth, bool spare, float* packed) {
   for (std::int64_t p = 0; p < depth; ++p, packed += tile_rows) {
     const float* from = a.data + p * a.column;
@@ -123,28 +128,34 @@ void pack_rows(const matrix& a, std::int64_t rows, std::int64_t depth, bool spar
 
 // A tile with fewer columns than its panel goes through memory of full width.
 template <bool packed>
-void narrow_tile(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, std::ptrdiff_t a_row,
-                 const float* b, const target& to) {
+void narrow_tile(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a,
+                 std::ptrdiff_t a_row, const float* b, const target& to) {
   float full[tile_rows * tile_columns] = {};
   const std::int64_t width = panel_width(columns);
   if (to.start) {
-    for (std::int64_t i = 0; i < rows; ++i) std::copy_n(to.start + i * to.start_row, columns, full + i * tile_columns);
+    for (std::int64_t i = 0; i < rows; ++i)
+      std::copy_n(to.start + i * to.start_row, columns, full + i * tile_columns);
   }
   const target within{full, tile_columns, full, tile_columns};
-  if (width == tile_columns) tile_of<2, packed>(rows, depth, a, a_row, b, within);
-  else tile_of<1, packed>(rows, depth, a, a_row, b, within);
+  if (width == tile_columns)
+    tile_of<2, packed>(rows, depth, a, a_row, b, within);
+  else
+    tile_of<1, packed>(rows, depth, a, a_row, b, within);
   for (std::int64_t i = 0; i < rows; ++i) std::copy_n(full + i * tile_columns, columns, to.c + i * to.c_row);
 }
 
 // All tiles of a block of rows with one panel of b.
 template <bool packed>
-void panel_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, std::ptrdiff_t a_row,
-                   const float* b, target to) {
+void panel_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a,
+                   std::ptrdiff_t a_row, const float* b, target to) {
   for (std::int64_t i = 0, n = 0; i < rows; i += n) {
     n = next_rows(rows - i);
-    if (columns == tile_columns) tile_of<2, packed>(n, depth, a, a_row, b, to);
-    else if (columns == lanes) tile_of<1, packed>(n, depth, a, a_row, b, to);
-    else narrow_tile<packed>(n, columns, depth, a, a_row, b, to);
+    if (columns == tile_columns)
+      tile_of<2, packed>(n, depth, a, a_row, b, to);
+    else if (columns == lanes)
+      tile_of<1, packed>(n, depth, a, a_row, b, to);
+    else
+      narrow_tile<packed>(n, columns, depth, a, a_row, b, to);
     a += packed ? tile_rows * depth : n * a_row;
     to.c += n * to.c_row;
     if (to.start) to.start += n * to.start_row;
@@ -155,11 +166,12 @@ void panel_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, 
 
 std::size_t gemm_scratch(std::int64_t columns, std::int64_t depth) {
   const std::int64_t panels = (columns + tile_columns - 1) / tile_columns;
-  return static_cast<std::size_t>(panels * tile_columns * std::min(depth, depth_block) + row_block * depth_block + lanes);
+  return static_cast<std::size_t>(panels * tile_columns * std::min(depth, depth_block) +
+                                  row_block * depth_block + lanes);
 }
 
-void gemm(const gemm_size& size, const matrix& a, const matrix& b, float* c, std::ptrdiff_t c_row, gemm_start start,
-          const float* bias, float* scratch) {
+void gemm(const gemm_size& size, const matrix& a, const matrix& b, float* c, std::ptrdiff_t c_row,
+          gemm_start start, const float* bias, float* scratch) {
   float* const left = scratch;
   float* const right = scratch + row_block * depth_block + lanes;
   const bool pack = a.column != 1;
@@ -180,8 +192,10 @@ void gemm(const gemm_size& size, const matrix& a, const matrix& b, float* c, std
         const float* first = from_result ? to : start == gemm_start::bias ? bias + j : nullptr;
         const target into{to, c_row, first, from_result ? c_row : 0};
         const std::int64_t columns = std::min(tile_columns, size.columns - j);
-        if (pack) panel_product<true>(rows, columns, depth, left, 1, right + j * depth, into);
-        else panel_product<false>(rows, columns, depth, a_block, a.row, right + j * depth, into);
+        if (pack)
+          panel_product<true>(rows, columns, depth, left, 1, right + j * depth, into);
+        else
+          panel_product<false>(rows, columns, depth, a_block, a.row, right + j * depth, into);
       }
     }
   }

@@ -1,6 +1,6 @@
-// Matrix products in single precision, on one thread. Every element of the result is one chain of fused multiply-adds
-// in ascending depth, so its bits depend neither on the other rows and columns (a row is the same in any batch) nor on
-// how the product is cut for the caches, nor on the width of the vector unit.
+// Matrix products in single precision, on one thread. Every element of the result is one chain of fused
+// multiply-adds in ascending depth, so its bits depend neither on the other rows and columns (a row is the
+// same in any batch) nor on how the product is cut for the caches, nor on the width of the vector unit.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ enum class gemm_start : std::uint8_t { zero, bias, result };
 std::size_t gemm_scratch(std::int64_t columns, std::int64_t depth);
 
 // c[rows, columns] = start + a[rows, depth] b[depth, columns]; `bias` is one row, read if start is bias.
-void gemm(const gemm_size& size, const matrix& a, const matrix& b, float* c, std::ptrdiff_t c_row, gemm_start start,
-          const float* bias, float* scratch);
+void gemm(const gemm_size& size, const matrix& a, const matrix& b, float* c, std::ptrdiff_t c_row,
+          gemm_start start, const float* bias, float* scratch);
 
 }  // namespace perdura::kernels

@@ -1,5 +1,6 @@
 // Eight floats at a time, with the same bits on every instruction set: only IEEE operations and explicit fma.
-// Include it from files compiled for the vector unit alone (see kernels/CMakeLists.txt): all of it is inlined there.
+// Include it from files compiled for the vector unit alone (see kernels/CMakeLists.txt): all of it is inlined
+// there.
 #pragma once
 
 #include <cmath>
@@ -7,7 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__AVX2__) && defined(__FMA__)
+// PERDURA_PORTABLE: the plain loops even so, for the test that both give the same bits.
+#if defined(__AVX2__) && defined(__FMA__) && !defined(PERDURA_PORTABLE)
 #include <immintrin.h>
 #define PERDURA_AVX2 1
 #endif
@@ -36,7 +38,9 @@ PERDURA_INLINE f8 fnma(f8 a, f8 b, f8 c) { return {_mm256_fnmadd_ps(a.v, b.v, c.
 // The second operand where one is NaN, as the hardware has it.
 PERDURA_INLINE f8 min(f8 a, f8 b) { return {_mm256_min_ps(a.v, b.v)}; }
 PERDURA_INLINE f8 max(f8 a, f8 b) { return {_mm256_max_ps(a.v, b.v)}; }
-PERDURA_INLINE f8 round(f8 a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+PERDURA_INLINE f8 round(f8 a) {
+  return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
 // 2^n for integral n in [-126, 127].
 PERDURA_INLINE f8 power_of_two(f8 n) {
   const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));

@@ -13,12 +13,13 @@
 
 #include "actors/base/plan.hpp"
 #include "actors/base/result.hpp"
+#include "actors/base/version.hpp"
 #include "storage/chunk.hpp"
 #include "storage/layout.hpp"
 
 namespace perdura::storage {
 
-inline constexpr std::uint32_t manifest_format_version = 1;
+inline constexpr std::uint32_t manifest_format_version = checkpoint_format_version;
 inline constexpr std::uint64_t manifest_bytes_max = std::uint64_t{64} << 20;
 inline constexpr std::size_t manifest_tiles_max = std::size_t{1} << 16;
 inline constexpr std::size_t manifest_tensors_max = std::size_t{1} << 16;

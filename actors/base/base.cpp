@@ -1,15 +1,18 @@
 #include <atomic>
 #include <bit>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
 #include "actors/base/check.hpp"
+#include "actors/base/control.hpp"
 #include "actors/base/frames.hpp"
 #include "actors/base/ids.hpp"
 #include "actors/base/log.hpp"
 #include "actors/base/plan.hpp"
 #include "actors/base/result.hpp"
 #include "actors/base/rules.hpp"
+#include "actors/base/version.hpp"
 
 namespace perdura {
 
@@ -23,6 +26,26 @@ void check_failed(const char* condition, const char* why, const char* file, int 
   if (auto* handler = on_check_failed.load()) handler(condition, why);
   std::fprintf(stderr, "perdura: broken invariant: %s (%s) at %s:%d\n", why, condition, file, line);
   std::abort();
+}
+
+result<endpoint> parse_endpoint(const std::string& text) {
+  const auto colon = text.rfind(':');
+  const error wrong{errc::invalid_argument,
+                    "\"" + text + "\" is no address: expected HOST:PORT, as 127.0.0.1:7401"};
+  if (colon == std::string::npos || colon == 0) return wrong;
+  endpoint e{text.substr(0, colon), 0};
+  if (e.host.front() == '[' && e.host.back() == ']') e.host = e.host.substr(1, e.host.size() - 2);
+  const auto* end = text.data() + text.size();
+  const auto [stop, failed] = std::from_chars(text.data() + colon + 1, end, e.port);
+  if (failed != std::errc{} || stop != end || e.port == 0 || e.host.empty()) return wrong;
+  return e;
+}
+
+std::string_view build_version() { return PERDURA_VERSION; }
+
+std::string version_text(std::string_view program) {
+  return std::string(program) + " " + PERDURA_VERSION + " (protocol " + std::to_string(protocol_version) +
+         ", checkpoint format " + std::to_string(checkpoint_format_version) + ")";
 }
 
 const char* to_string(errc code) {
@@ -107,6 +130,21 @@ std::vector<block> aligned_cover(std::uint32_t first, std::uint32_t end) {
     first += size;
   }
   return cover;
+}
+
+const char* to_string(worker_phase p) {
+  switch (p) {
+    case worker_phase::idle: return "idle";
+    case worker_phase::settling: return "settling";
+    case worker_phase::compute: return "compute";
+    case worker_phase::exchange: return "exchange";
+    case worker_phase::vote: return "vote";
+    case worker_phase::apply: return "apply";
+    case worker_phase::gather: return "gather";
+    case worker_phase::paused: return "paused";
+    case worker_phase::finished: return "finished";
+  }
+  return "unknown";
 }
 
 const char* to_string(rule r) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/base/plan.hpp"
+#include "actors/base/result.hpp"
 
 namespace perdura {
 
@@ -19,9 +20,10 @@ struct endpoint {
   std::uint16_t port{};
   auto operator<=>(const endpoint&) const = default;
 };
+// "HOST:PORT", "[::1]:7401". Error invalid_argument says what is expected.
+result<endpoint> parse_endpoint(const std::string& text);
 
 // ---- worker to coordinator
-// ---------------------------------------------------------------------------------
 
 // First word on each connection, repeated after a reconnection: all the coordinator needs to take it (back)
 // in.
@@ -37,10 +39,22 @@ struct worker_hello {
   plan_id plan;                   // under which it works, or none
   std::optional<verdict> newest;
   std::uint64_t type_table{};  // wire::type_table_hash() of the sender
+  std::uint32_t pid{};
 };
 
 // How far a worker is in its step. The watchdog's limits are learnt for each.
-enum class worker_phase : std::uint8_t { idle, compute, exchange, vote, apply, copy, stopped };
+enum class worker_phase : std::uint8_t {
+  idle,
+  settling,
+  compute,
+  exchange,
+  vote,
+  apply,
+  gather,
+  paused,
+  finished
+};
+const char* to_string(worker_phase p);
 
 // From a thread of its own, every cluster_config::heartbeat.
 struct heartbeat {
@@ -123,6 +137,14 @@ struct final_report {
   std::vector<std::uint64_t> tile_hashes;  // of every tile, 0 where not held
 };
 
+// The worker has read the job, built its model and run the canary: it can be made a member.
+struct job_ready {
+  incarnation who;
+  std::string job;
+  std::uint64_t numeric_class{};
+  std::vector<tile> tiles;
+};
+
 // A worker that cannot go on says why before it ends: a job that none can run fails with the reason.
 struct worker_failure {
   incarnation who;
@@ -131,14 +153,13 @@ struct worker_failure {
 
 using worker_message =
     std::variant<worker_hello, inventory_report, plan_adopted, verdict_report, link_complaint,
-                 released_report, chunk_report, final_report, worker_failure>;
+                 released_report, chunk_report, final_report, worker_failure, job_ready>;
 
 struct worker_report {
   worker_message message;
 };
 
 // ---- node agent and coordinator
-// ------------------------------------------------------------------------------
 
 // An agent's first word on each connection.
 struct node_hello {
@@ -192,7 +213,6 @@ struct node_order {
 };
 
 // ---- coordinator to worker
-// ---------------------------------------------------------------------------------
 
 // What the job is. The text is the job file; the worker parses it with the same code as the coordinator.
 struct job_order {

@@ -128,7 +128,7 @@ class writer {
       if (x) put(*x);
     } else if constexpr (detail::is_a<T, std::variant>) {
       put(static_cast<std::uint8_t>(x.index()));
-      std::visit([this](const auto& alternative) { put(alternative); }, x);
+      std::visit([this](const auto& alternative) { this->put(alternative); }, x);
     } else {
       static_assert(described<T>, "describe the struct in fields.hpp");
       std::apply([&](auto... member) { (put(x.*member), ...); }, fields_of<T>);

@@ -101,8 +101,8 @@ PERDURA_WIRE_STRUCT(endpoint, 0, &endpoint::host, &endpoint::port)
 PERDURA_WIRE_STRUCT(worker_hello, 0, &worker_hello::protocol, &worker_hello::type_table, &worker_hello::who,
                     &worker_hello::node, &worker_hello::name, &worker_hello::link,
                     &worker_hello::numeric_class, &worker_hello::term, &worker_hello::at, &worker_hello::plan,
-                    &worker_hello::newest)
-PERDURA_WIRE_ENUM(worker_phase, stopped)
+                    &worker_hello::newest, &worker_hello::pid)
+PERDURA_WIRE_ENUM(worker_phase, finished)
 PERDURA_WIRE_STRUCT(heartbeat, 0, &heartbeat::who, &heartbeat::step, &heartbeat::phase,
                     &heartbeat::slots_done, &heartbeat::slot_seconds, &heartbeat::resident_bytes)
 PERDURA_WIRE_STRUCT(tile_inventory, 0, &tile_inventory::tile, &tile_inventory::version,
@@ -123,6 +123,7 @@ PERDURA_WIRE_STRUCT(chunk_report, 0, &chunk_report::who, &chunk_report::timeline
                     &chunk_report::pack, &chunk_report::offset, &chunk_report::size)
 PERDURA_WIRE_STRUCT(final_report, 0, &final_report::who, &final_report::timeline, &final_report::step,
                     &final_report::tile_hashes)
+PERDURA_WIRE_STRUCT(job_ready, 0, &job_ready::who, &job_ready::job, &job_ready::numeric_class, &job_ready::tiles)
 PERDURA_WIRE_STRUCT(worker_failure, 0, &worker_failure::who, &worker_failure::why)
 PERDURA_WIRE_STRUCT(worker_report, 0, &worker_report::message)
 
@@ -156,7 +157,5 @@ PERDURA_WIRE_STRUCT(fenced_order, 0, &fenced_order::at)
 PERDURA_WIRE_STRUCT(dismiss_order, 0, &dismiss_order::job)
 PERDURA_WIRE_STRUCT(order_envelope, 0, &order_envelope::term, &order_envelope::to, &order_envelope::order)
 
-#undef PERDURA_WIRE_STRUCT
-#undef PERDURA_WIRE_ENUM
 
 }  // namespace perdura::wire

@@ -15,7 +15,7 @@ std::string world::where_all_are() const {
     if (!w.alive) continue;
     text += "\n  w" + std::to_string(p) + " era " + to_string(w.logic->promised()) + " plan " +
             (w.logic->current() ? to_string(w.logic->current()->id) : "none") + " step " +
-            to_string(w.logic->step()) + " " + worker::to_string(w.logic->where()) +
+            to_string(w.logic->step()) + " " + to_string(w.logic->where()) +
             (w.connected ? "" : " (no coordinator)") + (w.stopped ? " (stopped)" : "");
     for (std::uint32_t t = 0; t < tiles_; ++t)
       text += (w.logic->holds(tile_id(t)) ? " [" : " (") + to_string(w.logic->version(tile_id(t)));
@@ -85,7 +85,7 @@ void world::check_recovery(const recover_order& r) {
 void world::check_letting_go(std::size_t p) {
   auto& w = *processes_[p];
   if (const auto* plan = w.logic->current(); plan && (!w.known || w.known->id != plan->id)) w.known = *plan;
-  const bool recovering = w.logic->where() == worker::phase::settling || w.logic->promised() != w.era_before;
+  const bool recovering = w.logic->where() == worker_phase::settling || w.logic->promised() != w.era_before;
   w.era_before = w.logic->promised();
   for (std::uint32_t t = 0; t < tiles_; ++t) {
     const bool holds = w.logic->holds(tile_id(t));

@@ -222,6 +222,7 @@ void world::start_coordinator() {
   o.replicas = replicas_;
   o.lease = std::chrono::milliseconds(60);
   o.gather = std::chrono::milliseconds(10);
+  o.final_checkpoint = std::chrono::milliseconds(50);
   o.adopt_timeout = std::chrono::hours(1);  // a watchdog would hide deadlocks
   coordinator_ = std::make_unique<coordinator::supervisor>(term_number(term_), job_, o, durable_, checkpoint_,
                                                            coordinator_out_, now(), options_.broken);
@@ -291,7 +292,7 @@ void world::collect_chunk(const chunk_report& c) {
   if (v == verdicts_.end()) fail("a snapshot of a step that was never decided");
   checkpoint_ = {{c.step, c.timeline}, v->second};
   trace("  checkpoint of step " + to_string(c.step));
-  if (coordinator_) coordinator_->checkpoint_committed(checkpoint_);
+  if (coordinator_) coordinator_->checkpoint_committed(checkpoint_, now());
 }
 
 void world::heartbeat(std::size_t p) {

@@ -1,5 +1,4 @@
-// Starting the other programs of Perdura: they are beside this one, in libexec/perdura of the same prefix, or
-// in PATH.
+// Starting the other programs of Perdura.
 #pragma once
 
 #include <filesystem>
@@ -7,11 +6,11 @@
 #include <vector>
 
 #include "actors/base/result.hpp"
+#include "actors/runtime/process.hpp"
 
 namespace perdura::console {
 
-// Error: it is nowhere; says where it was looked for.
-result<std::filesystem::path> find_program(const std::string& name);
+using runtime::find_program;
 
 // Becomes that program; returns only when that failed.
 error become(const std::filesystem::path& program, const std::vector<std::string>& arguments);

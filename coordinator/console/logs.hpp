@@ -13,9 +13,9 @@
 namespace perdura::console {
 
 struct logs_options {
-  std::filesystem::path folder;
-  std::string kind;  // "coordinator", "node", "worker"; empty: all
-  std::string name;  // "node-1", "node-1/0"; empty: all of the kind
+  std::filesystem::path folder{};
+  std::string kind{};  // "coordinator", "node", "worker"; empty: all
+  std::string name{};  // "node-1", "node-1/0"; empty: all of the kind
   std::uint32_t lines = 20;
   bool follow = false;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "actors/base/version.hpp"
 #include "actors/base/control.hpp"
 #include "coordinator/console/commands.hpp"
 #include "coordinator/console/doctor.hpp"
@@ -60,7 +61,7 @@ void add_config(CLI::App* app, local_arguments& local) {
 }
 
 program::program() {
-  app.set_version_flag("--version", version_text());
+  app.set_version_flag("--version", perdura::version_text("perdura"));
   app.set_help_all_flag("--help-all", "help for all commands");
   app.add_option("--admin", args.admin, "the coordinator's admin port")
       ->envname("PERDURA_ADMIN")
@@ -191,11 +192,6 @@ std::optional<int> run_external(const std::vector<std::string>& words, const CLI
 }
 
 }  // namespace
-
-std::string version_text() {
-  return std::string("perdura ") + PERDURA_VERSION + " (protocol " + std::to_string(protocol_version) +
-         ", checkpoint format " + std::to_string(storage::manifest_format_version) + ")";
-}
 
 std::string reference_text() { return markdown_of(program().app); }
 

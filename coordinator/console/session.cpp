@@ -1,7 +1,5 @@
 #include "coordinator/console/session.hpp"
 
-#include <charconv>
-
 #include "coordinator/admin/client.hpp"
 
 namespace perdura::console {
@@ -10,19 +8,6 @@ namespace {
 // The server may have dropped a client that was silent: look before it is used again.
 constexpr std::chrono::seconds trusted_for{2};
 }  // namespace
-
-result<endpoint> parse_endpoint(const std::string& text) {
-  const auto colon = text.rfind(':');
-  const error wrong{errc::invalid_argument,
-                    "\"" + text + "\" is no address: expected HOST:PORT, as " + default_admin};
-  if (colon == std::string::npos || colon == 0) return wrong;
-  endpoint e{text.substr(0, colon), 0};
-  if (e.host.front() == '[' && e.host.back() == ']') e.host = e.host.substr(1, e.host.size() - 2);
-  const auto* end = text.data() + text.size();
-  const auto [stop, failed] = std::from_chars(text.data() + colon + 1, end, e.port);
-  if (failed != std::errc{} || stop != end || e.port == 0 || e.host.empty()) return wrong;
-  return e;
-}
 
 result<admin::admin_api*> session::open() {
   const auto now = clock::now();

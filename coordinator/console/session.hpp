@@ -13,7 +13,6 @@ namespace perdura::console {
 inline constexpr const char* default_admin = "127.0.0.1:7401";
 
 // "HOST:PORT", "[::1]:PORT".
-result<endpoint> parse_endpoint(const std::string& text);
 
 class session {
  public:

@@ -107,7 +107,7 @@ void supervisor::propose_if_wanted(time_point now) {
   if (stage_ != stage::running || state_.pending || !state_.releasing.empty()) return;
   // A paused plan has no verdict that could name another: resuming takes an era.
   if (state_.current.action == plan_action::pause && state_.wanted == plan_action::train)
-    return open_era("the job is resumed", now);
+    return open_era("resume", "the job is resumed", now);
   if (state_.newest && state_.newest->step.value + 1 >= job_.steps) return;  // no verdict is left to name it
   std::string why;
   auto p = next_proposal(why);
@@ -123,7 +123,6 @@ void supervisor::propose_if_wanted(time_point now) {
 }
 
 // ---- commands
-// ------------------------------------------------------------------------------------------------
 
 void supervisor::pause(time_point now) {
   state_.wanted = plan_action::pause;

@@ -83,7 +83,6 @@ supervisor::supervisor(term_number term, const job_config& job, supervisor_optio
 }
 
 // ---- membership
-// ----------------------------------------------------------------------------------------------
 
 bool supervisor::is_fenced(const incarnation& who) const { return contains(state_.fenced, who); }
 
@@ -181,7 +180,7 @@ void supervisor::lost(const incarnation& who, const std::string& why, time_point
     case stage::fencing: return decide_if_complete(now);
     case stage::recovering:
     case stage::running:
-      if (was_involved) return open_era(name_of(who) + " was lost: " + why, now);
+      if (was_involved) return open_era("lost", name_of(who) + " was lost: " + why, now);
       return persist();
   }
 }
@@ -198,7 +197,7 @@ void supervisor::begin_if_enough(time_point now) {
     deadline_ = now + options_.gather;
     waiting_for_ = "further workers to gather";
   }
-  if (now >= *deadline_) open_era(state_.recovery ? "enough workers are back" : "the job starts", now);
+  if (now >= *deadline_) state_.recovery ? open_era("return", "enough workers are back", now) : open_era("start", "the job starts", now);
 }
 
 void supervisor::resume_if_complete(time_point now) {
@@ -214,7 +213,7 @@ void supervisor::resume_if_complete(time_point now) {
     note(event_kind::plan_started, to_string(state_.current.id),
          "all its workers came back to term " + to_string(term_));
     for (const auto& [who, w] : workers_) catch_up(who);
-    finish_if_complete();
+    finish_if_complete(now);
     if (complaint_) return on_complaint(*complaint_, now);
     return propose_if_wanted(now);
   }
@@ -228,18 +227,18 @@ void supervisor::resume_if_complete(time_point now) {
 }
 
 // ---- recovery
-// ------------------------------------------------------------------------------------------------
 
-void supervisor::open_era(const std::string& why, time_point now) {
+void supervisor::open_era(const std::string& cause, const std::string& why, time_point now) {
   state_.at = state_.at.term == term_ ? era{term_, state_.at.count + 1} : era{term_, 1};
   state_.started = false;
   stage_ = stage::fencing;
   inventories_.clear();
   finals_.clear();
+  final_deadline_.reset();
   awaited_.clear();
   deadline_ = now + options_.adopt_timeout;
   if (!broken(rule::persist_era)) persist();
-  note(event_kind::era_opened, to_string(state_.at), why);
+  note(event_kind::era_opened, to_string(state_.at), why, {{"cause", cause}});
   for (const auto& [who, w] : workers_) awaited_.insert(who);
   for (const auto& [who, w] : workers_) send(who, fence_order{state_.at, state_.timeline});
   decide_if_complete(now);
@@ -330,7 +329,7 @@ void supervisor::on_complaint(const link_complaint& c, time_point now) {
   if (c.at != state_.at || !workers_.contains(c.who)) return;
   if (stage_ == stage::reconnecting) complaint_ = c;  // dealt with when all are back
   if (stage_ != stage::running && stage_ != stage::recovering) return;
-  open_era("the link from " + name_of(c.who) + " to " + name_of(c.about) + " broke: " + c.why, now);
+  open_era("link", "the link from " + name_of(c.who) + " to " + name_of(c.about) + " broke: " + c.why, now);
 }
 
 // Whoever is awaited beyond the deadline costs the cluster more than its own part.
@@ -344,7 +343,6 @@ void supervisor::give_up_on_silent(time_point now) {
 }
 
 // ---- events
-// --------------------------------------------------------------------------------------------------
 
 void supervisor::received(const worker_message& m, time_point now) {
   if (stage_ == stage::ended) return;
@@ -359,14 +357,15 @@ void supervisor::received(const worker_message& m, time_point now) {
                         [&](const chunk_report& x) {
                           if (x.timeline == state_.timeline) out_.push_back(effect::collect{x});
                         },
-                        [&](const final_report& x) { on_final(x); },
-                        [&](const worker_failure& x) { lost(x.who, x.why, now); }},
+                        [&](const final_report& x) { on_final(x, now); },
+                        [&](const worker_failure& x) { lost(x.who, x.why, now); },
+                        [](const job_ready&) { /* the shell's: it says arrived() */ }},
              m);
 }
 
-void supervisor::checkpoint_committed(const restore_point& point) {
+void supervisor::checkpoint_committed(const restore_point& point, time_point now) {
   restore_ = point;
-  snapshot_wanted_ = false;
+  finish_if_complete(now);
 }
 
 void supervisor::tick(time_point now) {
@@ -374,34 +373,47 @@ void supervisor::tick(time_point now) {
   if (stage_ == stage::waiting) return begin_if_enough(now);
   if (stage_ == stage::reconnecting) return resume_if_complete(now);
   if (deadline_ && now >= *deadline_) give_up_on_silent(now);
+  finish_if_complete(now);
   propose_if_wanted(now);
 }
 
-void supervisor::on_final(const final_report& r) {
+void supervisor::on_final(const final_report& r, time_point now) {
   if (r.timeline != state_.timeline || r.step.value != job_.steps) return;
   finals_[r.who] = r;
-  finish_if_complete();
+  finish_if_complete(now);
 }
 
-void supervisor::finish_if_complete() {
-  if (stage_ != stage::running) return;
+// The hash of each tile at the last step, once every tile has been reported and all members agree.
+std::optional<std::vector<std::uint64_t>> supervisor::final_hashes() {
   std::vector<std::uint64_t> hashes(options_.tiles, 0);
   for (const auto& m : state_.current.members) {
     const auto f = finals_.find(m.who);
-    if (f == finals_.end() || f->second.timeline != state_.timeline) return;
+    if (f == finals_.end() || f->second.timeline != state_.timeline) return std::nullopt;
     for (std::size_t t = 0; t < hashes.size() && t < f->second.tile_hashes.size(); ++t) {
       const auto h = f->second.tile_hashes[t];
       if (h == 0) continue;
-      if (hashes[t] != 0 && hashes[t] != h)
-        return end(event_kind::job_failed,
-                   "holders of tile " + std::to_string(t) + " end with different state", {});
+      if (hashes[t] != 0 && hashes[t] != h) {
+        end(event_kind::job_failed, "holders of tile " + std::to_string(t) + " end with different state", {});
+        return std::nullopt;
+      }
       hashes[t] = h;
     }
   }
-  if (std::find(hashes.begin(), hashes.end(), 0) != hashes.end())
-    return;  // a new holder has yet to report its tile
-  end(event_kind::job_finished, "step " + std::to_string(job_.steps) + " is applied everywhere",
-      std::move(hashes));
+  // A new holder may have yet to report its tile.
+  if (std::find(hashes.begin(), hashes.end(), 0) != hashes.end()) return std::nullopt;
+  return hashes;
+}
+
+// The job ends when its last state is known and saved; a disk that does not take it only delays the end.
+void supervisor::finish_if_complete(time_point now) {
+  if (stage_ != stage::running || finals_.empty()) return;
+  auto hashes = final_hashes();
+  if (!hashes) return;
+  const bool saved = restore_.source.step.value == job_.steps && restore_.source.timeline == state_.timeline;
+  if (!final_deadline_) final_deadline_ = now + options_.final_checkpoint;
+  if (!saved && now < *final_deadline_) return;
+  if (!saved) note(event_kind::checkpoint_dropped, std::to_string(job_.steps), "the last step's was not written in time");
+  end(event_kind::job_finished, "step " + std::to_string(job_.steps) + " is applied everywhere", std::move(*hashes));
 }
 
 void supervisor::end(event_kind how, const std::string& why, std::vector<std::uint64_t> hashes) {

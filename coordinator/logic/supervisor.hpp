@@ -81,6 +81,7 @@ struct supervisor_options {
   std::chrono::milliseconds gather{1000};  // wait for more workers before the first step
   std::chrono::milliseconds adopt_timeout{
       10000};  // inventories or adoptions later than this cost the membership
+  std::chrono::milliseconds final_checkpoint{30000};  // the end of a job waits for its last one
   std::size_t fenced_max = 4096;
 };
 
@@ -104,7 +105,7 @@ class supervisor {
   // The process is gone, its lease has expired, or it is to be treated so.
   void lost(const incarnation& who, const std::string& why, time_point now);
   void received(const worker_message& m, time_point now);
-  void checkpoint_committed(const restore_point& point);
+  void checkpoint_committed(const restore_point& point, time_point now);
   void tick(time_point now);
   // ---- commands
   void pause(time_point now);
@@ -145,13 +146,14 @@ class supervisor {
   // supervisor.cpp
   void begin_if_enough(time_point now);
   void resume_if_complete(time_point now);
-  void open_era(const std::string& why, time_point now);
+  void open_era(const std::string& cause, const std::string& why, time_point now);
   void on_inventory(const inventory_report& r, time_point now);
   void decide_if_complete(time_point now);
   void on_adopted(const plan_adopted& a, time_point now);
   void on_complaint(const link_complaint& c, time_point now);
-  void on_final(const final_report& r);
-  void finish_if_complete();
+  void on_final(const final_report& r, time_point now);
+  std::optional<std::vector<std::uint64_t>> final_hashes();
+  void finish_if_complete(time_point now);
   void give_up_on_silent(time_point now);
   void catch_up(const incarnation& who);
   recovery_input recovery_of_now() const;
@@ -182,6 +184,7 @@ class supervisor {
   restore_point restore_;
   bool snapshot_wanted_ = false;
   std::optional<time_point> deadline_;
+  std::optional<time_point> final_deadline_;
 };
 
 }  // namespace perdura::coordinator

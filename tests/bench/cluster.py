@@ -9,6 +9,7 @@ import tempfile
 import time
 from typing import Any, Callable
 
+TARGETS = ["perdura", "perdura-coordinator", "perdura-node", "perdura-worker"]  # what a cluster runs
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 START_LIMIT_S = 60
 END_LIMIT_S = 10
@@ -23,6 +24,7 @@ def job_text(steps: int, seed: int, batch: int, slots: int) -> str:
     """The reference job (every other field is its default), without checkpoints: the peers write none either."""
     return (f'name = "bench"\nseed = {seed}\nsteps = {steps}\n'
             f"[batch]\nsize = {batch}\nslots = {slots}\n"
+            f"[optimizer]\nwarmup_steps = {min(50, steps)}\n"
             f"[checkpoint]\ninterval_steps = 1000000\n")
 
 

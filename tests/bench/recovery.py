@@ -20,10 +20,11 @@ import tempfile
 import time
 from typing import Any
 
-from cluster import Cluster, Failed, job_text
+from cluster import TARGETS, Cluster, Failed, job_text
 from peer import Peers
 from report import Report, build_text
 
+targets = TARGETS
 WORKERS = 3
 BEYOND_MS_MOST = 100
 SLOWEST_MS_MOST = 300

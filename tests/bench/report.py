@@ -26,10 +26,13 @@ def machine() -> dict[str, Any]:
 
 def build_text(programs: str) -> str:
     """What `perdura --version` says, and the commit that was measured."""
-    version = subprocess.run([f"{programs}/perdura", "--version"], capture_output=True, text=True).stdout
+    perdura = f"{programs}/perdura"
+    version = ""
+    if os.path.exists(perdura):  # a benchmark of a part builds that part alone
+        version = subprocess.run([perdura, "--version"], capture_output=True, text=True).stdout
     commit = subprocess.run(["git", "-c", "safe.directory=*", "-C", ROOT, "describe", "--always", "--dirty"],
                             capture_output=True, text=True).stdout
-    return " ".join(" ".join(version.split("\n")).split() + ([f"({commit.strip()})"] if commit else []))
+    return f"{' '.join(version.split())} ({commit.strip() or 'no commit'})".lstrip()
 
 
 class Report:
@@ -41,7 +44,7 @@ class Report:
         for key, value in setup.items():
             print(f"# {key}: {value}")
         if m["load_before"] > QUIET_LOAD:
-            print(f"# the load average was {m['load_before']} before the start: others use this machine, times are noisy")
+            print(f"# load average before the start: {m['load_before']}; others use this machine, times are noisy")
         sys.stdout.flush()
 
     def figure(self, name: str, values: Sequence[float], most: float | None = None, of: str = "median") -> None:

@@ -17,10 +17,11 @@ import statistics
 import time
 from typing import Any
 
-from cluster import Cluster, Failed, cpu_ms, job_text, peak_memory_mb
+from cluster import TARGETS, Cluster, Failed, cpu_ms, job_text, peak_memory_mb
 from peer import Peers
 from report import Report, build_text
 
+targets = TARGETS
 WORKERS = 2
 RATIO_MOST = 1.1
 MEMORY_MB_MOST = 50

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The checks for a machine with a GPU: builds kernels, models and trainer there with LibTorch alone and runs their tests.
+# The checks for a machine with a GPU: builds kernels, models and trainer with LibTorch alone and runs their tests.
 #   tests/device/run.sh             skipped, loudly and with exit code 0, where there is no GPU
 #   tests/device/run.sh --anyway    without a GPU too (to try this script)
 #   tests/device/run.sh --prepare   before, on a Debian machine: puts what the other lacks into build/device-parts
@@ -9,9 +9,11 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 parts=$PWD/build/device-parts
 build=build/device
+mkdir -p build
 
 prepare() {
-  local lib=/usr/lib/$(gcc -print-multiarch)
+  local lib
+  lib=/usr/lib/$(gcc -print-multiarch)
   rm -rf "$parts"
   mkdir -p "$parts/include" "$parts/lib"
   cp -r /usr/include/doctest "$parts/include/"
@@ -35,7 +37,7 @@ case ${1:-} in
   --prepare) prepare; exit 0 ;;
   --anyway) echo "== no GPU is asked for: the CPU code alone is tested" ;;
   '')
-    if ! nvidia-smi; then
+    if ! { command -v nvidia-smi >/dev/null && nvidia-smi; }; then
       echo "== SKIPPED: no GPU on this machine (nvidia-smi found none): NOTHING was tested"
       exit 0
     fi ;;

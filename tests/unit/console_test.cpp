@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "actors/base/version.hpp"
 #include "coordinator/admin/server.hpp"
 #include "coordinator/console/commands.hpp"
 #include "coordinator/console/doctor.hpp"
@@ -305,7 +306,7 @@ TEST_CASE("a wrong command line ends with 2") {
                                                                                      {"status", "extra"},
                                                                                      {"events", "-n", "0"},
                                                                                      {"job", "--stepz"}})
-    CHECK_MESSAGE(f.run(words).code == 2, words.empty() ? "" : words[0]);
+    CHECK_MESSAGE(f.run(words).code == 2, (words.empty() ? "" : words[0]));
   CHECK(running(f.folder.path, {"--admin", "nowhere", "status"}).wait().code == 2);
 }
 
@@ -430,13 +431,13 @@ TEST_CASE("the version names build, protocol and checkpoint format") {
   temporary_folder folder;
   const auto done = running(folder.path, {"--version"}).wait();
   CHECK(done.code == 0);
-  CHECK(done.out == version_text() + "\n");
-  CHECK(version_text().find("protocol 1, checkpoint format") != std::string::npos);
+  CHECK(done.out == version_text("perdura") + "\n");
+  CHECK(version_text("perdura").find("protocol 1, checkpoint format") != std::string::npos);
 }
 
 TEST_CASE("docs/cli.md holds the reference as the program prints it") {
   CHECK_MESSAGE(text_of(PERDURA_SOURCE "/docs/cli.md").find(reference_text()) != std::string::npos,
-                "run docs/update-cli");
+                "replace what follows \"## Commands\" by the output of: perdura reference");
 }
 
 namespace {

@@ -1,5 +1,5 @@
-// The DiT of worker/model once more, as plain ATen in double precision, to be differentiated by LibTorch's autograd:
-// what the hand-written passes are compared with.
+// The DiT of worker/model once more, as plain ATen in double precision, to be differentiated by LibTorch's
+// autograd: what the hand-written passes are compared with.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -27,7 +27,7 @@ inline at::Tensor linear_of(const weights& w, const std::string& name, const at:
   return at::linear(x, w.at(name + ".weight"), w.at(name + ".bias"));
 }
 
-inline at::Tensor normed(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift) {
+inline at::Tensor normed(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) {
   return at::layer_norm(x, {x.size(-1)}, {}, {}, 1e-6) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1);
 }
 
@@ -39,14 +39,15 @@ inline at::Tensor block(const dit_size& size, const weights& w, const std::strin
                              .view({batch, tokens, 3, size.heads, head})
                              .permute({2, 0, 3, 1, 4});
   const at::Tensor scores = qkv[0].matmul(qkv[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(head));
-  const at::Tensor attended = scores.softmax(-1).matmul(qkv[2]).transpose(1, 2).reshape({batch, tokens, size.width});
+  const at::Tensor attended =
+      scores.softmax(-1).matmul(qkv[2]).transpose(1, 2).reshape({batch, tokens, size.width});
   const at::Tensor middle = x + a[2].unsqueeze(1) * linear_of(w, name + "out", attended);
   const at::Tensor hidden = at::gelu(linear_of(w, name + "mlp.0", normed(middle, a[3], a[4])), "tanh");
   return middle + a[5].unsqueeze(1) * linear_of(w, name + "mlp.2", hidden);
 }
 
-inline at::Tensor forward(const dit_size& size, const weights& w, const at::Tensor& noisy, const at::Tensor& time,
-                          const at::Tensor& label) {
+inline at::Tensor forward(const dit_size& size, const weights& w, const at::Tensor& noisy,
+                          const at::Tensor& time, const at::Tensor& label) {
   const std::int64_t batch = noisy.size(0), p = size.patch, c = size.image.channels;
   const std::int64_t down = size.image.height / p, across = size.image.width / p;
   const at::Tensor patches = noisy.view({batch, c, down, p, across, p})
@@ -58,7 +59,8 @@ inline at::Tensor forward(const dit_size& size, const weights& w, const at::Tens
   const at::Tensor embedded = linear_of(w, "time.2", at::silu(linear_of(w, "time.0", features)));
   const at::Tensor condition = at::silu(embedded + w.at("label.weight").index_select(0, label));
   at::Tensor x = linear_of(w, "patch", patches) + w.at("position");
-  for (std::int64_t i = 0; i < size.depth; ++i) x = block(size, w, "blocks." + std::to_string(i) + ".", x, condition);
+  for (std::int64_t i = 0; i < size.depth; ++i)
+    x = block(size, w, "blocks." + std::to_string(i) + ".", x, condition);
   const auto a = linear_of(w, "head.condition", condition).chunk(2, 1);
   return linear_of(w, "head", normed(x, a[0], a[1]))
       .view({batch, down, across, c, p, p})

@@ -41,7 +41,8 @@ struct problem {
     model.bind(parameters.data());
   }
   double run() {
-    return model.loss_gradient(noisy.data(), time.data(), label.data(), target.data(), batch, gradient.data());
+    return model.loss_gradient(noisy.data(), time.data(), label.data(), target.data(), batch,
+                               gradient.data());
   }
   std::vector<std::int64_t> image_sizes() const {
     return {batch, size.image.channels, size.image.height, size.image.width};
@@ -93,8 +94,9 @@ double worst_gradient_error(problem& p) {
 }
 
 const dit_size job_size{{1, 28, 28}, 10, 128, 4, 2, 4, 512};
-const dit_size odd_size{{3, 10, 15}, 4, 24, 2, 3, 5, 44};  // 6 tokens of 75 values: no multiple of a vector anywhere
-const dit_size one_size{{1, 4, 4}, 1, 8, 1, 1, 4, 8};      // one token
+const dit_size odd_size{{3, 10, 15}, 4, 24, 2,
+                        3,           5, 44};  // 6 tokens of 75 values: no multiple of a vector anywhere
+const dit_size one_size{{1, 4, 4}, 1, 8, 1, 1, 4, 8};  // one token
 
 }  // namespace
 
@@ -132,7 +134,8 @@ TEST_CASE("gradients agree with finite differences of the network in double prec
 TEST_CASE("the prediction agrees with the network in double precision") {
   for (const dit_size& size : {job_size, odd_size, one_size}) {
     problem p(size, 5);
-    const at::Tensor ours = p.model.forward(p.noisy_tensor(), p.time_tensor(), p.label_tensor()).to(at::kDouble);
+    const at::Tensor ours =
+        p.model.forward(p.noisy_tensor(), p.time_tensor(), p.label_tensor()).to(at::kDouble);
     const at::Tensor theirs = reference::forward(size, doubles(p, false), p.noisy_tensor().to(at::kDouble),
                                                  p.time_tensor().to(at::kDouble), p.label_tensor());
     CHECK((ours - theirs).norm().item<double>() < 1e-5 * theirs.norm().item<double>());
@@ -144,9 +147,11 @@ TEST_CASE("a row's prediction has the same bits in any batch and at any place in
   const at::Tensor all = p.model.forward(p.noisy_tensor(), p.time_tensor(), p.label_tensor());
   const auto bytes = static_cast<std::size_t>(p.size.image.count()) * sizeof(float);
   for (const std::int64_t row : {0, 1, 15, 16, 36}) {
-    const at::Tensor alone = p.model.forward(p.noisy_tensor().narrow(0, row, 1), p.time_tensor().narrow(0, row, 1),
-                                             p.label_tensor().narrow(0, row, 1));
-    CHECK(std::memcmp(alone.const_data_ptr<float>(), all.const_data_ptr<float>() + row * p.size.image.count(), bytes) == 0);
+    const at::Tensor alone =
+        p.model.forward(p.noisy_tensor().narrow(0, row, 1), p.time_tensor().narrow(0, row, 1),
+                        p.label_tensor().narrow(0, row, 1));
+    CHECK(std::memcmp(alone.const_data_ptr<float>(), all.const_data_ptr<float>() + row * p.size.image.count(),
+                      bytes) == 0);
   }
 }
 
@@ -187,7 +192,8 @@ TEST_CASE("parameters lie stage by stage without gaps") {
 
 TEST_CASE("a new model predicts zero and depends on its seed alone") {
   dit model(job_size);
-  std::vector<float> a(model.parameter_count(), 1.0F), b(model.parameter_count(), 2.0F), c(model.parameter_count());
+  std::vector<float> a(model.parameter_count(), 1.0F), b(model.parameter_count(), 2.0F),
+      c(model.parameter_count());
   model.initialise(5, a.data());
   model.initialise(5, b.data());
   model.initialise(6, c.data());

@@ -152,6 +152,10 @@ class raw_socket {
     }
     return true;
   }
+  std::size_t receive_some(std::span<std::byte> bytes) {
+    const auto n = ::recv(descriptor_, bytes.data(), bytes.size(), 0);
+    return n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
   // The other side has closed (or reset) the connection, and sent nothing before.
   bool is_closed_by_peer() {
     std::byte b;

@@ -32,7 +32,8 @@ class straight final : public denoiser {
   void bind(const float*) override {}
   void initialise(std::uint64_t, float*) const override {}
   void set_listener(stage_listener*) override {}
-  double loss_gradient(const float*, const float*, const std::int64_t*, const float*, std::int64_t, float*) override {
+  double loss_gradient(const float*, const float*, const std::int64_t*, const float*, std::int64_t,
+                       float*) override {
     return 0;
   }
   at::Tensor forward(const at::Tensor& noisy, const at::Tensor& time, const at::Tensor& label) override {
@@ -47,7 +48,9 @@ class straight final : public denoiser {
     }
     return out;
   }
-  float value(std::int64_t label) const { return label == broken ? NAN : label == 3 ? 0.0F : 0.2F * static_cast<float>(label); }
+  float value(std::int64_t label) const {
+    return label == broken ? NAN : label == 3 ? 0.0F : 0.2F * static_cast<float>(label);
+  }
 
   std::int64_t broken = -1;
   std::vector<std::int64_t> rows;
@@ -86,7 +89,8 @@ std::unique_ptr<denoiser> small_model(std::vector<float>& parameters) {
 TEST_CASE("a straight path ends at its image in any number of steps") {
   straight model;
   for (const std::uint32_t steps : {1U, 2U, 7U, 40U}) {
-    const auto images = sample(model, std::vector<sample_request>{{.label = 2, .seed = 5, .steps = steps, .guidance = 1.0F}});
+    const auto images =
+        sample(model, std::vector<sample_request>{{.label = 2, .seed = 5, .steps = steps, .guidance = 1.0F}});
     REQUIRE(images.has_value());
     CHECK(near(images->front(), filled(level_of(0.4F))));
   }
@@ -94,7 +98,8 @@ TEST_CASE("a straight path ends at its image in any number of steps") {
 
 TEST_CASE("times run from 1 down to the last step before 0") {
   straight model;
-  REQUIRE(sample(model, std::vector<sample_request>{{.label = 1, .seed = 1, .steps = 4, .guidance = 1.0F}}).has_value());
+  REQUIRE(sample(model, std::vector<sample_request>{{.label = 1, .seed = 1, .steps = 4, .guidance = 1.0F}})
+              .has_value());
   CHECK(model.rows == std::vector<std::int64_t>(4, 1));
   const std::vector<float> expected{1.0F, 0.75F, 0.5F, 0.25F};
   for (std::size_t i = 0; i < model.times.size(); ++i) CHECK(model.times[i] == expected[i / 6]);
@@ -115,8 +120,9 @@ TEST_CASE("guidance goes beyond the label's image, away from that of no class") 
 
 TEST_CASE("each row has its own label, seed and number of steps, and leaves the batch when it is done") {
   straight model;
-  const auto images = sample(model, std::vector<sample_request>{{.label = 1, .seed = 1, .steps = 2},
-                                                                {.label = 2, .seed = 2, .steps = 3, .guidance = 1.0F}});
+  const auto images =
+      sample(model, std::vector<sample_request>{{.label = 1, .seed = 1, .steps = 2},
+                                                {.label = 2, .seed = 2, .steps = 3, .guidance = 1.0F}});
   REQUIRE(images.has_value());
   CHECK(near((*images)[0], filled(level_of(0.4F))));
   CHECK(near((*images)[1], filled(level_of(0.4F))));
@@ -157,14 +163,17 @@ TEST_CASE("a request on its way may go on elsewhere") {
 TEST_CASE("a sample that is not finite is an error that names it") {
   straight model;
   model.broken = 1;
-  const auto images = sample(model, std::vector<sample_request>{{.label = 2, .seed = 1}, {.label = 1, .seed = 42}});
+  const auto images =
+      sample(model, std::vector<sample_request>{{.label = 2, .seed = 1}, {.label = 1, .seed = 42}});
   REQUIRE(!images.has_value());
   CHECK(images.failure().message.find("class 1 with seed 42") != std::string::npos);
 }
 
 TEST_CASE("requests out of range are refused by the field's name") {
   straight model;
-  const auto refusal = [&](const sample_request& r) { return sample(model, std::vector<sample_request>{r}).failure().message; };
+  const auto refusal = [&](const sample_request& r) {
+    return sample(model, std::vector<sample_request>{r}).failure().message;
+  };
   CHECK(refusal({.label = 4}).find("class = 4") != std::string::npos);
   CHECK(refusal({.label = -1}).find("class = -1") != std::string::npos);
   CHECK(refusal({.steps = 0}).find("steps = 0") != std::string::npos);
@@ -186,7 +195,9 @@ TEST_CASE("a grid holds every image at its place") {
   const image grid = grid_of(images, {.columns = 2, .zoom = 2, .gap = 1});
   CHECK(grid.width == 13);
   CHECK(grid.height == 9);
-  const auto at = [&](std::int64_t x, std::int64_t y) { return int{grid.pixels[static_cast<std::size_t>(y * grid.width + x)]}; };
+  const auto at = [&](std::int64_t x, std::int64_t y) {
+    return int{grid.pixels[static_cast<std::size_t>(y * grid.width + x)]};
+  };
   CHECK(at(0, 0) == 10);
   CHECK(at(5, 3) == 10);
   CHECK(at(6, 0) == 255);
@@ -198,7 +209,8 @@ TEST_CASE("a grid holds every image at its place") {
 }
 
 TEST_CASE("a PNG read back is the picture that was written") {
-  const auto folder = std::filesystem::temp_directory_path() / ("perdura_sampler_test." + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("perdura_sampler_test." + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   for (const image& picture : {filled(77), image{2, 1, 3, {1, 2, 3, 4, 5, 6}}}) {
     const auto path = folder / "picture.png";

@@ -80,6 +80,7 @@ struct restore {
 struct snapshot {
   tile_id tile;
   step_number step;
+  std::uint32_t of{};  // tiles that this worker writes of the snapshot
 };
 // The last step is applied: hash the tiles held and send the final report.
 struct finish {

@@ -39,7 +39,6 @@ void step_protocol::accept_proposal(const proposal_order& p) {
 }
 
 // ---- feeding
-// -------------------------------------------------------------------------------------------------
 
 void step_protocol::start_feeds() {
   if (mode_ != mode::running || !proposal_ || !plan_ || proposal_->base != plan_->id) return;
@@ -89,7 +88,6 @@ void step_protocol::feed_gradient(tile_id tile, const frame& f) {
 }
 
 // ---- learning
-// ------------------------------------------------------------------------------------------------
 
 void step_protocol::on_tile_copy(const frame& f, const tile_copy_frame& c) {
   if (c.tile.value >= tile_count_) return;
@@ -176,7 +174,6 @@ plan_id step_protocol::prepared_for() const {
 }
 
 // ---- switching
-// -----------------------------------------------------------------------------------------------
 
 void step_protocol::switch_plan(const verdict& v) {
   const auto next = proposal_->next;

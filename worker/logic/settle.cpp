@@ -251,7 +251,6 @@ void step_protocol::forget_everything() {
 }
 
 // ---- links
-// ---------------------------------------------------------------------------------------------------
 
 void step_protocol::link_up(const incarnation& peer) {
   linked_.insert(peer);

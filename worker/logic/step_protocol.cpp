@@ -18,21 +18,6 @@ overloaded(F...) -> overloaded<F...>;
 
 }  // namespace
 
-const char* to_string(phase p) {
-  switch (p) {
-    case phase::idle: return "idle";
-    case phase::settling: return "settling";
-    case phase::compute: return "compute";
-    case phase::exchange: return "exchange";
-    case phase::vote: return "vote";
-    case phase::apply: return "apply";
-    case phase::gather: return "gather";
-    case phase::paused: return "paused";
-    case phase::finished: return "finished";
-  }
-  return "unknown";
-}
-
 step_protocol::step_protocol(incarnation self, const job_config& job, std::uint32_t tile_count, effects& out,
                              broken_rules broken, protocol_limits limits)
     : self_(self),
@@ -44,7 +29,6 @@ step_protocol::step_protocol(incarnation self, const job_config& job, std::uint3
       tiles_(tile_count) {}
 
 // ---- orders
-// ------------------------------------------------------------------------------------------------
 
 void step_protocol::order(const order_envelope& o) {
   if (o.term < term_) return;
@@ -84,22 +68,21 @@ worker_hello step_protocol::greeting() const {
   return h;
 }
 
-phase step_protocol::where() const {
-  if (finished_) return phase::finished;
-  if (mode_ == mode::promised || mode_ == mode::adopted || restoring_) return phase::settling;
-  if (!is_member()) return phase::idle;
-  if (plan_->action == plan_action::pause) return phase::paused;
+worker_phase step_protocol::where() const {
+  if (finished_) return worker_phase::finished;
+  if (mode_ == mode::promised || mode_ == mode::adopted || restoring_) return worker_phase::settling;
+  if (!is_member()) return worker_phase::idle;
+  if (plan_->action == plan_action::pause) return worker_phase::paused;
   for (const auto& t : tiles_)
-    if (t.held && !t.moving_off && t.applied < step_ - 1) return phase::apply;
+    if (t.held && !t.moving_off && t.applied < step_ - 1) return worker_phase::apply;
   for (const auto& t : tiles_)
-    if (t.parameters != step_ - 1) return phase::gather;
+    if (t.parameters != step_ - 1) return worker_phase::gather;
   if (const auto busy = computing_.find(step_); busy != computing_.end() && !busy->second.empty())
-    return phase::compute;
-  return voted_ == step_ ? phase::vote : phase::exchange;
+    return worker_phase::compute;
+  return voted_ == step_ ? worker_phase::vote : worker_phase::exchange;
 }
 
 // ---- frames
-// ------------------------------------------------------------------------------------------------
 
 void step_protocol::received(frame f) {
   if (f.at < era_ && !broken(rule::drop_older)) {
@@ -165,7 +148,6 @@ void step_protocol::send_to_members(step_number step, const frame_body& body) {
 }
 
 // ---- a step: slots
-// -----------------------------------------------------------------------------------------
 
 void step_protocol::use_plan(plan p) {
   plan_ = std::move(p);
@@ -239,7 +221,6 @@ void step_protocol::maybe_reduce(tile_id tile) {
 }
 
 // ---- gradients
-// ---------------------------------------------------------------------------------------------
 
 void step_protocol::tile_reduced(step_number step, tile_id tile, reduced_frame result) {
   if (const auto s = sums_.find(step); s != sums_.end()) s->second.reducing.erase(tile);
@@ -276,7 +257,6 @@ void step_protocol::on_reduced(const frame& f, const reduced_frame& r) {
 }
 
 // ---- votes
-// -------------------------------------------------------------------------------------------------
 
 void step_protocol::maybe_vote() {
   if (mode_ != mode::running || !is_member() || restoring_ || voted_ == step_) return;
@@ -379,7 +359,6 @@ void step_protocol::try_conclude() {
 }
 
 // ---- verdicts
-// ----------------------------------------------------------------------------------------------
 
 void step_protocol::observe(const verdict& v) {
   if (v.timeline != timeline_) return;
@@ -502,6 +481,14 @@ void step_protocol::tile_applied(step_number step, tile_id tile) {
   }
 }
 
+void step_protocol::maybe_snapshot(tile_id tile) {
+  const auto applied = tiles_[tile.value].applied;
+  if (snapshot_step_ != applied || snapshot_plan_->owner(tile) != self_) return;
+  std::uint32_t mine = 0;
+  for (std::uint32_t i = 0; i < tile_count_; ++i) mine += snapshot_plan_->owner(tile_id(i)) == self_ ? 1 : 0;
+  out_.push_back(effect::snapshot{tile, applied, mine});
+}
+
 bool step_protocol::snapshot_due(const verdict& v) const {
   const auto interval = job_.checkpoint.interval_steps;
   if (v.step.value == job_.steps || (interval > 0 && v.step.value % interval == 0)) return true;
@@ -510,7 +497,6 @@ bool step_protocol::snapshot_due(const verdict& v) const {
 }
 
 // ---- parameters gathered by members that do not hold a tile
-// ----------------------------------------------------
 
 void step_protocol::spread_parameters(tile_id tile) {
   const auto& t = tiles_[tile.value];

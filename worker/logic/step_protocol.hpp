@@ -30,9 +30,6 @@ struct computed_block {
   std::vector<blob> tiles;
 };
 
-enum class phase : std::uint8_t { idle, settling, compute, exchange, vote, apply, gather, paused, finished };
-const char* to_string(phase p);
-
 class step_protocol {
  public:
   step_protocol(incarnation self, const job_config& job, std::uint32_t tile_count, effects& out,
@@ -58,7 +55,7 @@ class step_protocol {
   // ---- what it looks like from outside
   const incarnation& self() const { return self_; }
   worker_hello greeting() const;  // the protocol's part of it
-  phase where() const;
+  worker_phase where() const;
   step_number step() const { return step_; }
   const std::optional<verdict>& newest() const { return newest_; }
   const plan* current() const { return plan_ ? &*plan_ : nullptr; }
@@ -136,6 +133,7 @@ class step_protocol {
   void apply_ready(tile_id tile);
   void spread_parameters(tile_id tile);
   void maybe_finish();
+  void maybe_snapshot(tile_id tile);
   bool snapshot_due(const verdict& v) const;
   step_sums& sums() { return sums_of(step_); }
   step_sums& sums_of(step_number step);

@@ -1,9 +1,10 @@
-// A denoiser: the network that a job trains and samples from. The trainer and the sampler know this interface alone,
-// so a further model is one class and one line in make_denoiser.
+// A denoiser: the network that a job trains and samples from. The trainer and the sampler know this interface
+// alone, so a further model is one class and one line in make_denoiser.
 //
-// All its parameters lie in one flat float32 vector, in the order of the stages that run them: embedding, blocks, head.
-// A denoiser is one lane: it keeps a workspace and must not be called by two threads at once. Several may be bound to
-// the same parameters. Results are a function of the arguments and the parameters alone, for a given batch size.
+// All its parameters lie in one flat float32 vector, in the order of the stages that run them: embedding,
+// blocks, head. A denoiser is one lane: it keeps a workspace and must not be called by two threads at once.
+// Several may be bound to the same parameters. Results are a function of the arguments and the parameters
+// alone, for a given batch size.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,8 @@ struct parameter {
   std::uint32_t stage{};
 };
 
-// Told around each stage of every pass (backward passes run the stages in reverse), so that a stage's parameters can
-// be gathered ahead and freed behind.
+// Told around each stage of every pass (backward passes run the stages in reverse), so that a stage's
+// parameters can be gathered ahead and freed behind.
 class stage_listener {
  public:
   virtual ~stage_listener() = default;
@@ -73,16 +74,18 @@ class denoiser {
   virtual void initialise(std::uint64_t seed, float* flat) const = 0;
   virtual void set_listener(stage_listener* listener) = 0;
 
-  // The sum over the samples of their mean squared error against `target`. Writes (does not add) its derivative by
-  // every parameter to `gradient`, float32[parameter_count()].
-  // noisy, target: float32[batch, channels, height, width]; time: float32[batch] in [0, 1]; label: [batch].
-  virtual double loss_gradient(const float* noisy, const float* time, const std::int64_t* label, const float* target,
-                               std::int64_t batch, float* gradient) = 0;
-  // The prediction for each row, float32[batch, channels, height, width]; time [batch] float32, label [batch] int64.
+  // The sum over the samples of their mean squared error against `target`. Writes (does not add) its
+  // derivative by every parameter to `gradient`, float32[parameter_count()]. noisy, target: float32[batch,
+  // channels, height, width]; time: float32[batch] in [0, 1]; label: [batch].
+  virtual double loss_gradient(const float* noisy, const float* time, const std::int64_t* label,
+                               const float* target, std::int64_t batch, float* gradient) = 0;
+  // The prediction for each row, float32[batch, channels, height, width]; time [batch] float32, label [batch]
+  // int64.
   virtual at::Tensor forward(const at::Tensor& noisy, const at::Tensor& time, const at::Tensor& label) = 0;
 };
 
-// Errors: invalid_argument for an unknown kind (the message lists what exists) or sizes that do not fit each other.
+// Errors: invalid_argument for an unknown kind (the message lists what exists) or sizes that do not fit each
+// other.
 result<std::unique_ptr<denoiser>> make_denoiser(const job_config& job);
 
 }  // namespace perdura::worker

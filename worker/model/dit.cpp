@@ -29,8 +29,8 @@ dit::dit(const dit_size& size) : size_(size), layout_(make_dit_layout(size)) {
   d_.modulation.resize(static_cast<std::size_t>(size.depth));
 }
 
-// Modulations, biases and the head start at zero, so that each block is the identity; embeddings and the time MLP are
-// normal, all else is Xavier-uniform.
+// Modulations, biases and the head start at zero, so that each block is the identity; embeddings and the time
+// MLP are normal, all else is Xavier-uniform.
 void dit::initialise(std::uint64_t seed, float* flat) const {
   for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {
     const parameter& p = layout_.parameters[i];
@@ -76,7 +76,8 @@ void dit::leave(std::int64_t stage) const {
 
 void dit::reserve(std::int64_t batch, bool derivatives) {
   batch_ = batch;
-  const std::int64_t rows = batch * size_.tokens(), d = size_.width, wide = rows * d, hidden = rows * size_.hidden;
+  const std::int64_t rows = batch * size_.tokens(), d = size_.width, wide = rows * d,
+                     hidden = rows * size_.hidden;
   const auto reserve_seam = [&](normalised& n) {
     n.normal.reserve(wide);
     n.reciprocal.reserve(rows);
@@ -86,7 +87,8 @@ void dit::reserve(std::int64_t batch, bool derivatives) {
   v_.predicted.reserve(rows * size_.features());
   v_.stream.reserve(wide);
   v_.time_features.reserve(batch * kernels::time_features_count);
-  for (buffer* b : {&v_.time_hidden, &v_.time_activated, &v_.condition, &v_.condition_activated}) b->reserve(batch * d);
+  for (buffer* b : {&v_.time_hidden, &v_.time_activated, &v_.condition, &v_.condition_activated})
+    b->reserve(batch * d);
   for (block_values& b : v_.blocks) {
     b.modulation.reserve(batch * 6 * d);
     reserve_seam(b.attention_input);
@@ -100,7 +102,8 @@ void dit::reserve(std::int64_t batch, bool derivatives) {
   v_.head_modulation.reserve(batch * 2 * d);
   reserve_seam(v_.head_input);
   const std::int64_t widest = std::max({6 * d, size_.hidden, size_.features(), kernels::time_features_count});
-  v_.scratch.reserve(std::max(kernels::gemm_scratch(widest, std::max(rows, widest)), kernels::attention_scratch(attention())));
+  v_.scratch.reserve(std::max(kernels::gemm_scratch(widest, std::max(rows, widest)),
+                              kernels::attention_scratch(attention())));
   if (!derivatives) return;
   for (buffer* w : {&d_.stream, &d_.branch, &d_.attended}) w->reserve(wide);
   d_.qkv.reserve(3 * wide);

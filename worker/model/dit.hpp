@@ -1,8 +1,10 @@
-// The diffusion transformer with adaLN-Zero (Peebles and Xie, "Scalable diffusion models with transformers", 2023):
-// patches and learned positions, a condition of sinusoidal time and label, blocks of attention and tanh-GELU MLP.
+// The diffusion transformer with adaLN-Zero (Peebles and Xie, "Scalable diffusion models with transformers",
+// 2023): patches and learned positions, a condition of sinusoidal time and label, blocks of attention and
+// tanh-GELU MLP.
 //
-// Both passes are written out over our own kernels, without autograd: no graph, no allocation, gradients straight
-// into the flat vector, and bits that depend on no library. A row's prediction is the same in any batch.
+// Both passes are written out over our own kernels, without autograd: no graph, no allocation, gradients
+// straight into the flat vector, and bits that depend on no library. A row's prediction is the same in any
+// batch.
 #pragma once
 
 #include <memory>
@@ -74,8 +76,10 @@ class dit final : public denoiser {
   void embed(const rows& in);
   void run_block(std::int64_t index);
   void run_head();
-  // `modulation` points at a scale, with the shift behind it; the branch and its gate are those of the part before.
-  void run_seam(const float* branch, const float* gate, const float* modulation, std::int64_t stride, normalised& to);
+  // `modulation` points at a shift, with the scale behind it; the branch and its gate are those of the part
+  // before.
+  void run_seam(const float* branch, const float* gate, const float* modulation, std::int64_t stride,
+                normalised& to);
 
   double differentiate_loss(const float* target);
   void differentiate_head();
@@ -83,8 +87,8 @@ class dit final : public denoiser {
   void differentiate_embedding();
   void differentiate_condition(const std::int64_t* label);
   // Block `index`'s MLP joins the stream in the seam of the stage behind it.
-  void differentiate_mlp_seam(std::int64_t index, const normalised& behind, const float* modulation, float* d_modulation,
-                              std::int64_t stride, bool sum_is_used);
+  void differentiate_mlp_seam(std::int64_t index, const normalised& behind, const float* modulation,
+                              float* d_modulation, std::int64_t stride, bool sum_is_used);
 
   void apply(const linear& l, std::int64_t rows, const float* x, float* y);
   void differentiate_weight(const linear& l, std::int64_t rows, const float* x, const float* d_y);

@@ -12,17 +12,18 @@ using kernels::row_major;
 using kernels::transposed;
 
 void dit::differentiate_weight(const linear& l, std::int64_t rows, const float* x, const float* d_y) {
-  gemm({l.outputs, l.inputs, rows}, transposed(d_y, l.outputs), row_major(x, l.inputs), d_.flat + l.weight, l.inputs,
-       gemm_start::zero, nullptr, v_.scratch);
+  gemm({l.outputs, l.inputs, rows}, transposed(d_y, l.outputs), row_major(x, l.inputs), d_.flat + l.weight,
+       l.inputs, gemm_start::zero, nullptr, v_.scratch);
 }
 
 void dit::differentiate_bias(const linear& l, std::int64_t rows, const float* d_y) {
   kernels::column_sums(rows, l.outputs, d_y, d_.flat + l.bias);
 }
 
-void dit::differentiate_input(const linear& l, std::int64_t rows, const float* d_y, float* d_x, gemm_start start) {
-  gemm({rows, l.inputs, l.outputs}, row_major(d_y, l.outputs), row_major(flat_ + l.weight, l.inputs), d_x, l.inputs,
-       start, nullptr, v_.scratch);
+void dit::differentiate_input(const linear& l, std::int64_t rows, const float* d_y, float* d_x,
+                              gemm_start start) {
+  gemm({rows, l.inputs, l.outputs}, row_major(d_y, l.outputs), row_major(flat_ + l.weight, l.inputs), d_x,
+       l.inputs, start, nullptr, v_.scratch);
 }
 
 double dit::differentiate_loss(const float* target) {
@@ -49,9 +50,9 @@ void dit::differentiate_mlp_seam(std::int64_t index, const normalised& behind, c
   s.d_modulated = d_.branch;
   s.normal = behind.normal;
   s.reciprocal = behind.reciprocal;
-  s.scale = {modulation, stride};
-  s.d_scale = {d_modulation, stride};
-  s.d_shift = {d_modulation + d, stride};
+  s.scale = {modulation + d, stride};
+  s.d_scale = {d_modulation + d, stride};
+  s.d_shift = {d_modulation, stride};
   s.sum_is_used = sum_is_used;
   s.d_sum = d_.stream;
   if (index >= 0) {
@@ -70,7 +71,8 @@ void dit::differentiate_head() {
   differentiate_weight(layout_.head, rows, v_.head_input.modulated, d_.predicted);
   differentiate_bias(layout_.head, rows, d_.predicted);
   differentiate_input(layout_.head, rows, d_.predicted, d_.branch);
-  differentiate_mlp_seam(size_.depth - 1, v_.head_input, v_.head_modulation, d_.head_modulation, 2 * d, false);
+  differentiate_mlp_seam(size_.depth - 1, v_.head_input, v_.head_modulation, d_.head_modulation, 2 * d,
+                         false);
   differentiate_weight(layout_.head_condition, batch_, v_.condition_activated, d_.head_modulation);
   differentiate_bias(layout_.head_condition, batch_, d_.head_modulation);
   differentiate_input(layout_.head_condition, batch_, d_.head_modulation, d_.condition);
@@ -91,15 +93,15 @@ void dit::differentiate_block(std::int64_t index) {
   kernels::seam_backward(grid(), {.d_modulated = d_.branch,
                                   .normal = v.mlp_input.normal,
                                   .reciprocal = v.mlp_input.reciprocal,
-                                  .scale = {v.modulation + 3 * d, 6 * d},
+                                  .scale = {v.modulation + 4 * d, 6 * d},
                                   .gate = {v.modulation + 2 * d, 6 * d},
                                   .branch = v.attention_out,
                                   .sum_is_used = true,
                                   .d_sum = d_.stream,
                                   .d_branch = d_.branch,
                                   .d_gate = {d_modulation + 2 * d, 6 * d},
-                                  .d_scale = {d_modulation + 3 * d, 6 * d},
-                                  .d_shift = {d_modulation + 4 * d, 6 * d},
+                                  .d_scale = {d_modulation + 4 * d, 6 * d},
+                                  .d_shift = {d_modulation + 3 * d, 6 * d},
                                   .d_bias = d_.flat + l.out.bias});
   differentiate_weight(l.out, rows, v.attended, d_.branch);
   differentiate_input(l.out, rows, d_.branch, d_.attended);
@@ -138,8 +140,8 @@ void dit::differentiate_condition(const std::int64_t* label) {
   differentiate_bias(layout_.time_in, batch_, d_.time_hidden);
 }
 
-double dit::loss_gradient(const float* noisy, const float* time, const std::int64_t* label, const float* target,
-                          std::int64_t batch, float* gradient) {
+double dit::loss_gradient(const float* noisy, const float* time, const std::int64_t* label,
+                          const float* target, std::int64_t batch, float* gradient) {
   PERDURA_CHECK(flat_ != nullptr && batch > 0, "a denoiser is bound before it is asked for a gradient");
   reserve(batch, true);
   d_.flat = gradient;

@@ -12,14 +12,22 @@ using kernels::row_major;
 using kernels::transposed;
 
 void dit::apply(const linear& l, std::int64_t rows, const float* x, float* y) {
-  gemm({rows, l.outputs, l.inputs}, row_major(x, l.inputs), transposed(flat_ + l.weight, l.inputs), y, l.outputs,
-       gemm_start::bias, flat_ + l.bias, v_.scratch);
+  gemm({rows, l.outputs, l.inputs}, row_major(x, l.inputs), transposed(flat_ + l.weight, l.inputs), y,
+       l.outputs, gemm_start::bias, flat_ + l.bias, v_.scratch);
 }
 
-void dit::run_seam(const float* branch, const float* gate, const float* modulation, std::int64_t stride, normalised& to) {
+void dit::run_seam(const float* branch, const float* gate, const float* modulation, std::int64_t stride,
+                   normalised& to) {
   const std::int64_t d = size_.width;
-  kernels::seam_forward(grid(), {v_.stream, branch, {gate, 6 * d}, {modulation, stride}, {modulation + d, stride},
-                                 v_.stream, to.normal, to.reciprocal, to.modulated});
+  kernels::seam_forward(grid(), {v_.stream,
+                                 branch,
+                                 {gate, 6 * d},
+                                 {modulation + d, stride},
+                                 {modulation, stride},
+                                 v_.stream,
+                                 to.normal,
+                                 to.reciprocal,
+                                 to.modulated});
 }
 
 void dit::embed(const rows& in) {

@@ -37,15 +37,23 @@ result<dit_size> dit_size_of(const model_config& model, const data_shape& data) 
   const image_shape& image = data.image;
   if (model.width == 0 || model.width > 8192) return bad("width", model.width, "must be in 8..8192");
   if (model.depth == 0 || model.depth > 256) return bad("depth", model.depth, "must be in 1..256");
-  if (model.mlp_ratio == 0 || model.mlp_ratio > 16) return bad("mlp_ratio", model.mlp_ratio, "must be in 1..16");
+  if (model.mlp_ratio == 0 || model.mlp_ratio > 16)
+    return bad("mlp_ratio", model.mlp_ratio, "must be in 1..16");
   if (model.heads == 0 || model.width % (8 * model.heads) != 0) {
-    return bad("heads", model.heads, "width (" + std::to_string(model.width) + ") must be a multiple of 8 x heads");
+    return bad("heads", model.heads,
+               "width (" + std::to_string(model.width) + ") must be a multiple of 8 x heads");
   }
   if (model.patch == 0 || image.height % model.patch != 0 || image.width % model.patch != 0) {
     return bad("patch", model.patch,
-               "must divide the image's sides, " + std::to_string(image.height) + " and " + std::to_string(image.width));
+               "must divide the image's sides, " + std::to_string(image.height) + " and " +
+                   std::to_string(image.width));
   }
-  return dit_size{image, data.classes, model.width, model.depth, model.heads, model.patch,
+  return dit_size{image,
+                  data.classes,
+                  model.width,
+                  model.depth,
+                  model.heads,
+                  model.patch,
                   std::int64_t{model.width} * model.mlp_ratio};
 }
 

@@ -1,4 +1,5 @@
-// Where each parameter of a DiT lies in the flat vector: stage by stage, in the order in which a pass reads them.
+// Where each parameter of a DiT lies in the flat vector: stage by stage, in the order in which a pass reads
+// them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct linear {
 };
 
 struct dit_block {
-  linear condition;  // to six vectors: scale, shift and gate of the attention, then of the MLP
+  linear condition;  // to six vectors: shift, scale and gate of the attention, then of the MLP
   linear qkv, out;
   linear expand, contract;
 };
@@ -34,7 +35,7 @@ struct dit_layout {
   std::uint64_t position, label;
   linear time_in, time_out;
   std::vector<dit_block> blocks;
-  linear head_condition;  // to scale and shift
+  linear head_condition;  // to shift and scale
   linear head;
   std::vector<parameter> parameters;
   std::uint64_t count = 0;

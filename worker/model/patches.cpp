@@ -12,7 +12,8 @@ void for_each_run(const dit_size& size, std::int64_t batch, F f) {
   for (std::int64_t sample = 0; sample < batch; ++sample) {
     for (std::int64_t channel = 0; channel < size.image.channels; ++channel) {
       for (std::int64_t y = 0; y < size.image.height; ++y) {
-        const std::int64_t line = ((sample * size.image.channels + channel) * size.image.height + y) * size.image.width;
+        const std::int64_t line =
+            ((sample * size.image.channels + channel) * size.image.height + y) * size.image.width;
         for (std::int64_t column = 0; column < across; ++column) {
           const std::int64_t token = sample * size.tokens() + y / p * across + column;
           f(line + column * p, token * features + (channel * p + y % p) * p);

@@ -1,4 +1,5 @@
-// An image as the tokens of a transformer: [batch, channels, height, width] <-> [batch, tokens, channels x patch x patch].
+// An image as the tokens of a transformer: [batch, channels, height, width] <-> [batch, tokens, channels x
+// patch x patch].
 #pragma once
 
 #include "worker/model/dit_layout.hpp"

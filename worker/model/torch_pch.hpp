@@ -1,4 +1,5 @@
-// What files that use LibTorch may include, precompiled once: narrow headers, for torch/torch.h costs 20 s a file.
+// What files that use LibTorch may include, precompiled once: narrow headers, for torch/torch.h costs 20 s a
+// file.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,12 +11,14 @@
 namespace perdura::worker {
 
 image to_image(const image_shape& shape, std::span<const float> values) {
-  PERDURA_CHECK(static_cast<std::int64_t>(values.size()) == shape.count(), "a value for each pixel and channel");
+  PERDURA_CHECK(static_cast<std::int64_t>(values.size()) == shape.count(),
+                "a value for each pixel and channel");
   image to{shape.width, shape.height, shape.channels, std::vector<std::uint8_t>(values.size())};
   const std::int64_t area = shape.height * shape.width;
   for (std::int64_t i = 0; i < area; ++i) {
     for (std::int64_t c = 0; c < shape.channels; ++c) {
-      const float level = std::clamp((values[static_cast<std::size_t>(c * area + i)] + 1.0F) * 127.5F, 0.0F, 255.0F);
+      const float level =
+          std::clamp((values[static_cast<std::size_t>(c * area + i)] + 1.0F) * 127.5F, 0.0F, 255.0F);
       to.pixels[static_cast<std::size_t>(i * shape.channels + c)] = static_cast<std::uint8_t>(level + 0.5F);
     }
   }
@@ -26,7 +28,8 @@ image to_image(const image_shape& shape, std::span<const float> values) {
 image grid_of(std::span<const image> images, const grid_options& options) {
   PERDURA_CHECK(!images.empty() && options.columns > 0 && options.zoom > 0, "a grid of at least one image");
   const image& first = images.front();
-  const std::int64_t rows = (static_cast<std::int64_t>(images.size()) + options.columns - 1) / options.columns;
+  const std::int64_t rows =
+      (static_cast<std::int64_t>(images.size()) + options.columns - 1) / options.columns;
   const std::int64_t cell_width = first.width * options.zoom + options.gap;
   const std::int64_t cell_height = first.height * options.zoom + options.gap;
   image to{options.columns * cell_width - options.gap, rows * cell_height - options.gap, first.channels, {}};

@@ -15,7 +15,7 @@ namespace perdura::worker {
 struct image {
   std::int64_t width{};
   std::int64_t height{};
-  std::int64_t channels{};  // 1: grey, 3: RGB
+  std::int64_t channels{};           // 1: grey, 3: RGB
   std::vector<std::uint8_t> pixels;  // row by row, a pixel's channels side by side
   bool operator==(const image&) const = default;
 };
@@ -23,7 +23,8 @@ struct image {
 // values: [channels, height, width], -1 is black and 1 is white; what lies beyond is cut off.
 image to_image(const image_shape& shape, std::span<const float> values);
 
-// All of one size and kind, row by row, `columns` a row, each pixel enlarged to zoom x zoom, with white gaps between.
+// All of one size and kind, row by row, `columns` a row, each pixel enlarged to zoom x zoom, with white gaps
+// between.
 struct grid_options {
   std::int64_t columns = 1;
   std::int64_t zoom = 1;

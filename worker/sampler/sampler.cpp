@@ -31,7 +31,8 @@ result<void> advance_all(denoiser& model, std::vector<sampling>& under_way) {
   std::int64_t row = 0;
   for (const sampling& s : under_way) {
     if (s.is_finished()) continue;
-    s.write_rows(batch.noisy.mutable_data_ptr<float>() + row * count, batch.time.mutable_data_ptr<float>() + row,
+    s.write_rows(batch.noisy.mutable_data_ptr<float>() + row * count,
+                 batch.time.mutable_data_ptr<float>() + row,
                  batch.label.mutable_data_ptr<std::int64_t>() + row);
     row += s.rows();
   }
@@ -39,7 +40,8 @@ result<void> advance_all(denoiser& model, std::vector<sampling>& under_way) {
   row = 0;
   for (sampling& s : under_way) {
     if (s.is_finished()) continue;
-    const auto advanced = s.advance({predicted.const_data_ptr<float>() + row * count, static_cast<std::size_t>(s.rows() * count)});
+    const auto advanced = s.advance(
+        {predicted.const_data_ptr<float>() + row * count, static_cast<std::size_t>(s.rows() * count)});
     if (!advanced) return advanced.failure();
     row += s.rows();
   }
@@ -57,11 +59,13 @@ sampling::sampling(const sample_request& request, const denoiser& model, std::un
 
 result<sampling> sampling::start(const sample_request& request, const denoiser& model) {
   if (request.label < 0 || request.label > model.null_class()) {
-    return not_allowed("class", std::to_string(request.label), "0.." + std::to_string(model.classes() - 1) + ", or " +
-                                                                   std::to_string(model.null_class()) + " for none");
+    return not_allowed("class", std::to_string(request.label),
+                       "0.." + std::to_string(model.classes() - 1) + ", or " +
+                           std::to_string(model.null_class()) + " for none");
   }
   if (!(request.guidance >= 0.0F && request.guidance <= guidance_max)) {
-    return not_allowed("guidance", std::to_string(request.guidance), "0.." + std::to_string(static_cast<int>(guidance_max)));
+    return not_allowed("guidance", std::to_string(request.guidance),
+                       "0.." + std::to_string(static_cast<int>(guidance_max)));
   }
   std::vector<float> noise(static_cast<std::size_t>(model.image().count()));
   kernels::fill_normal({request.seed, 0, 0, kernels::random_stream::latent}, noise);
@@ -96,8 +100,9 @@ result<void> sampling::advance(std::span<const float> predictions) {
   const auto latent = solver_->latent();
   if (std::all_of(latent.begin(), latent.end(), [](float v) { return std::isfinite(v); })) return {};
   return error{errc::internal, "sampling class " + std::to_string(request_.label) + " with seed " +
-                                   std::to_string(request_.seed) + " gave a value that is not finite at time " +
-                                   std::to_string(at) + ": the model's parameters are damaged, or guidance is too high"};
+                                   std::to_string(request_.seed) +
+                                   " gave a value that is not finite at time " + std::to_string(at) +
+                                   ": the model's parameters are damaged, or guidance is too high"};
 }
 
 result<std::vector<image>> sample(denoiser& model, std::span<const sample_request> requests) {

@@ -1,5 +1,6 @@
-// Sampling: from a seed and a label to a picture. Work is done in steps, not requests: each step's batch is formed
-// anew from the rows of whatever requests are on their way, each with its own time, label and number of steps.
+// Sampling: from a seed and a label to a picture. Work is done in steps, not requests: each step's batch is
+// formed anew from the rows of whatever requests are on their way, each with its own time, label and number
+// of steps.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,11 @@ namespace perdura::worker {
 inline constexpr float guidance_max = 100.0F;
 
 struct sample_request {
-  std::int64_t label{};    // 0..classes; classes() itself: of no class
-  std::uint64_t seed{};    // the noise is a function of it alone
+  std::int64_t label{};  // 0..classes; classes() itself: of no class
+  std::uint64_t seed{};  // the noise is a function of it alone
   std::uint32_t steps = 40;
-  float guidance = 2.0F;   // classifier-free (Ho and Salimans, 2022): 1 follows the label as learnt, more exaggerates it
+  float guidance =
+      2.0F;  // classifier-free (Ho and Salimans, 2022): 1 follows the label as learnt, more exaggerates it
   std::string solver = "euler";
 };
 

@@ -12,7 +12,8 @@ class euler final : public solver {
   std::span<const float> latent() const override { return latent_; }
   float time() const override { return time_after(done_); }
   void advance(std::span<const float> velocity) override {
-    PERDURA_CHECK(!is_finished() && velocity.size() == latent_.size(), "a velocity for each value of an unfinished sample");
+    PERDURA_CHECK(!is_finished() && velocity.size() == latent_.size(),
+                  "a velocity for each value of an unfinished sample");
     const float step = time_after(done_) - time_after(done_ + 1);
     for (std::size_t i = 0; i < latent_.size(); ++i) latent_[i] -= step * velocity[i];
     ++done_;
@@ -20,7 +21,9 @@ class euler final : public solver {
   std::unique_ptr<solver> clone() const override { return std::make_unique<euler>(*this); }
 
  private:
-  float time_after(std::uint32_t done) const { return static_cast<float>(steps_ - done) / static_cast<float>(steps_); }
+  float time_after(std::uint32_t done) const {
+    return static_cast<float>(steps_ - done) / static_cast<float>(steps_);
+  }
 
   std::uint32_t steps_;
   std::uint32_t done_ = 0;
@@ -29,7 +32,8 @@ class euler final : public solver {
 
 }  // namespace
 
-result<std::unique_ptr<solver>> make_solver(const std::string& kind, std::uint32_t steps, std::vector<float> noise) {
+result<std::unique_ptr<solver>> make_solver(const std::string& kind, std::uint32_t steps,
+                                            std::vector<float> noise) {
   if (steps == 0 || steps > solver_steps_max) {
     return error{errc::invalid_argument,
                  "steps = " + std::to_string(steps) + ": must be in 1.." + std::to_string(solver_steps_max)};

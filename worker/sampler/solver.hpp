@@ -1,5 +1,6 @@
-// A solver walks one sample from noise (time 1) to an image (time 0) along the velocities that a model predicts. It is
-// the whole state of a request on its way: small, copied to go on elsewhere, advanced one prediction at a time.
+// A solver walks one sample from noise (time 1) to an image (time 0) along the velocities that a model
+// predicts. It is the whole state of a request on its way: small, copied to go on elsewhere, advanced one
+// prediction at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,9 @@ class solver {
   virtual std::unique_ptr<solver> clone() const = 0;
 };
 
-// Errors: invalid_argument for an unknown kind (the message lists what exists) or a number of steps out of range.
-result<std::unique_ptr<solver>> make_solver(const std::string& kind, std::uint32_t steps, std::vector<float> noise);
+// Errors: invalid_argument for an unknown kind (the message lists what exists) or a number of steps out of
+// range.
+result<std::unique_ptr<solver>> make_solver(const std::string& kind, std::uint32_t steps,
+                                            std::vector<float> noise);
 
 }  // namespace perdura::worker

@@ -6,7 +6,7 @@ set -euo pipefail
 
 dir=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/perdura/peers}
 torch=2.11.0
-torchft=torchft-nightly==2026.10.26  # 0.2.0 ends the survivors when a peer dies
+torchft='torchft-nightly==2026.10.26'  # 0.2.0 ends the survivors when a peer dies
 python_packages=(filelock fsspec jinja2 networkx 'sympy>=1.13.3' typing_extensions numpy 'setuptools<82' packaging
   opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp-proto-http)
 stamp="torch $torch, $torchft"

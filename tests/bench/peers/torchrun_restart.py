@@ -96,7 +96,7 @@ def main() -> None:
     p.add_argument("setting", choices=["default", "restarts", "best"])
     p.add_argument("--runs", type=int, default=3)
     p.add_argument("--batch", type=int, default=128, help="samples a step, over both ranks")
-    p.add_argument("--limit-s", type=float, default=60, help="a run that has not ended this long after the kill is hung")
+    p.add_argument("--limit-s", type=float, default=60, help="a run that has not ended so long after the kill is hung")
     p.add_argument("--seed", type=int, default=1, help="of when in a step the kill comes")
     args = p.parse_args()
     rng = random.Random(args.seed)

@@ -38,6 +38,7 @@ while step < int(os.environ["STEPS"]):
     optimizer.step()
     log.write("step", step)
     if step % SAVE_EACH == 0 and rank == 0:
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, checkpoint + ".new")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        torch.save(state, checkpoint + ".new")
         os.replace(checkpoint + ".new", checkpoint)
 dist.destroy_process_group()

@@ -1,0 +1,113 @@
+#include "worker/worker_actor.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "actors/base/log.hpp"
+#include "actors/wire/codec.hpp"
+
+namespace perdura::worker {
+
+namespace {
+
+using self_type = runtime::hardened<worker_actor, worker_state>;
+using namespace std::chrono_literals;
+
+std::uint64_t resident_bytes() {
+  std::FILE* f = std::fopen("/proc/self/statm", "r");
+  if (!f) return 0;
+  unsigned long size = 0, resident = 0;
+  const bool ok = std::fscanf(f, "%lu %lu", &size, &resident) == 2;
+  std::fclose(f);
+  return ok ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+// On a thread of its own (detached), since the trainer starves all others on a busy machine.
+caf::behavior heartbeats(caf::event_based_actor* self, wire::coordinator_actor to, incarnation who,
+                         const progress* seen, std::chrono::milliseconds every) {
+  self->delayed_send(self, every, std::uint32_t{0});
+  return {[=](std::uint32_t) {
+    heartbeat h;
+    h.who = who;
+    h.step = step_number(seen->step);
+    h.phase = seen->phase;
+    h.slots_done = seen->slots_done;
+    h.slot_seconds = static_cast<double>(seen->slot_nanoseconds.load()) * 1e-9;
+    h.resident_bytes = resident_bytes();
+    self->send(to, h);
+    self->delayed_send(self, every, std::uint32_t{0});
+  }};
+}
+
+void say_hello(self_type* self, const std::function<void(const std::string&)>& stop) {
+  auto& state = self->state;
+  auto hello = state.shell->greeting();
+  hello.type_table = wire::type_table_hash();
+  const auto again = [self] {
+    self->state.coordinator = nullptr;
+    self->state.connector->connect();
+  };
+  self->request(state.coordinator, 2s, hello)
+      .then(
+          [self](const welcome& w) {
+            auto& s = self->state;
+            s.accepted = true;
+            const auto beat = self->spawn<caf::detached + caf::linked>(
+                heartbeats, s.coordinator, s.shell->greeting().who, &s.shell->how_far(),
+                std::chrono::milliseconds(w.heartbeat_ms));
+            s.beat = caf::actor_cast<caf::actor>(beat);
+            s.shell->welcomed();
+          },
+          [self, stop, again](const caf::error& e) {
+            const auto why = wire::from_caf(e, self->home_system().config());
+            if (why.code == errc::refused || why.code == errc::version_mismatch) return stop(why.message);
+            log::warn("the coordinator did not take the hello: " + why.message);
+            again();
+          });
+}
+
+}  // namespace
+
+worker_actor::behavior_type worker(self_type* self, worker_actor_options options) {
+  runtime::harden(self);
+  const auto handle = caf::actor_cast<caf::actor>(self);
+  worker_shell::surroundings around;
+  around.post = [handle](std::function<void(worker_shell&)> what) { caf::anon_send(handle, here{std::move(what)}); };
+  around.tell = [self](worker_message m) {
+    if (self->state.accepted) self->send(self->state.coordinator, worker_report{std::move(m)});
+  };
+  around.stop = options.stop;
+  around.make_links = options.make_links;
+  auto shell = worker_shell::make(options.shell, around);
+  if (!shell) {
+    options.stop(shell.failure().message);
+    return worker_actor::behavior_type::make_empty_behavior();
+  }
+  auto& state = self->state;
+  state.shell = std::move(*shell);
+  state.connector = std::make_unique<runtime::connect_lane>(
+      self->home_system(), runtime::interface_of<wire::coordinator_actor>(self->home_system()), options.coordinator,
+      runtime::back_off{}, [handle](result<caf::strong_actor_ptr> found) {
+        if (found) caf::anon_send(handle, coordinator_found{*found});
+      });
+  self->set_down_handler([self](const caf::down_msg& down) {
+    auto& s = self->state;
+    if (down.source != s.coordinator.address()) return;
+    log::warn("the connection to the coordinator broke; training goes on");
+    s.lose_coordinator();
+    s.connector->connect();
+  });
+  state.connector->connect();
+  return {
+      [self](const order_envelope& o) { self->state.shell->order(o); },
+      [self](const here& h) { h.what(*self->state.shell); },
+      [self, stop = options.stop](const coordinator_found& c) {
+        self->state.coordinator = caf::actor_cast<wire::coordinator_actor>(c.who);
+        self->monitor(self->state.coordinator);
+        say_hello(self, stop);
+      },
+  };
+}
+
+}  // namespace perdura::worker
