@@ -1,6 +1,7 @@
 #include "storage/manifest.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace perdura::storage {
 namespace {

@@ -38,8 +38,8 @@ struct pack_options {
   int (*sync)(int fd) = ::fsync;                       // replaced by tests, to fail
 };
 
-// For which snapshot a pack was written: once all checkpoints kept are newer and none refers to it, it is
-// garbage.
+// For which snapshot a pack was written. It is garbage once no checkpoint refers to it and all kept are
+// newer.
 struct pack_purpose {
   std::uint64_t job{};  // hash_of_job()
   timeline_number timeline;
@@ -68,7 +68,7 @@ class pack_writer {
   // Written, but not durable before sync() has succeeded.
   result<chunk_record> append(chunk_kind kind, std::span<const std::byte> bytes);
   // Makes durable all that was appended. A failed write or fsync condemns the pack: what the disk then holds
-  // is unknown (the kernel drops dirty pages of a failed fsync), so that neither append nor sync succeeds any
+  // is unknown (the kernel drops dirty pages of a failed fsync), so neither append nor sync succeeds any
   // more.
   result<void> sync();
 
@@ -106,7 +106,7 @@ class pack_reader {
 
   // Reads the record's header alone: it is there, whole, and says what `record` says.
   result<void> check(chunk_kind kind, const chunk_record& record) const;
-  // Fills `out`, which is of the decoded size, and verifies checksum and hash. After an error `out` holds
+  // Fills `out`, which is of the decoded size, and verifies checksum and hash. After an error it holds
   // garbage.
   result<void> read(chunk_kind kind, const chunk_record& record, std::span<std::byte> out) const;
   // Visits each whole record with a right checksum; stops at the first that is not, and says why.

@@ -108,6 +108,7 @@ finding check_port(const std::string& what, const std::string& host, std::uint16
 finding check_folder(const std::string& what, const std::string& folder, std::uint64_t free_bytes_least) {
   if (folder.empty()) return fail(what, "no folder", "set it in the configuration");
   const auto existing = nearest_existing(folder);
+  if (!fs::is_directory(existing)) return fail(what, existing.string() + " is no folder", "name another");
   if (access(existing.c_str(), W_OK | X_OK) != 0)
     return fail(what, existing.string() + ": " + std::strerror(errno), "make it writable, or name another");
   struct statvfs disk {};

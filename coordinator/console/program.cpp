@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "actors/base/version.hpp"
-#include "actors/base/control.hpp"
+#include "actors/runtime/config_table.hpp"
 #include "coordinator/console/commands.hpp"
 #include "coordinator/console/doctor.hpp"
 #include "coordinator/console/launch.hpp"
@@ -15,7 +15,6 @@
 #include "coordinator/console/repl.hpp"
 #include "coordinator/console/settings.hpp"
 #include "coordinator/console/up.hpp"
-#include "storage/manifest.hpp"
 
 namespace perdura::console {
 
@@ -26,6 +25,7 @@ struct local_arguments {
   std::string config;
   std::string log_folder;
   std::string console_address;
+  std::string reference = "commands";
   logs_options logs;
   up_options up;
 };
@@ -95,7 +95,10 @@ void program::declare_local() {
   doctor->add_flag("--json", args.json, "JSON instead of text");
   add_config(doctor, local);
   declare_up();
-  reference = app.add_subcommand("reference", "these commands and options as Markdown, as in docs/cli.md");
+  reference = app.add_subcommand("reference", "commands or configuration as Markdown, as in docs/");
+  reference->add_option("WHAT", local.reference, "commands or configuration")
+      ->check(CLI::IsMember({"commands", "configuration"}))
+      ->capture_default_str();
 }
 
 void program::declare_up() {
@@ -130,7 +133,7 @@ int program::run_admin_command(renderer& view) {
 
 int program::run_local_command(renderer& view) {
   if (reference->parsed()) {
-    std::cout << reference_text();
+    std::cout << (local.reference == "commands" ? reference_text() : runtime::config_reference());
     return exit_ok;
   }
   if (console->parsed()) {

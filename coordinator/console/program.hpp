@@ -10,7 +10,6 @@ namespace perdura::console {
 // The exit code. `words` without the program's name.
 int run_program(const std::vector<std::string>& words);
 
-
 // The commands and their options as Markdown, for docs/cli.md.
 std::string reference_text();
 

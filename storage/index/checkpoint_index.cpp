@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "actors/base/log.hpp"
 #include "storage/checkpoint_reader.hpp"

@@ -106,6 +106,7 @@ class checkpoint_index {
                            retention_report& report);
   result<std::vector<checkpoint_key>> keys(const std::string& job) const;
   bool is_in_order(const checkpoint_key& key) const;
+  result<bool> all_manifests_counted() const;
 
   std::filesystem::path store_;
   object_folder objects_;

@@ -64,7 +64,8 @@ result<retention_report> checkpoint_index::drop_older_than(const std::string& jo
                                                            std::span<const incarnation> live) {
   if (keep == 0) return error{errc::invalid_argument, "keep is 0; at least 1 checkpoint is kept"};
   if (!is_job_name(job)) return error{errc::invalid_argument, "'" + job.substr(0, 64) + "' names no job"};
-  const auto found = keys(job);
+  // From the manifests themselves, not from the index: what cannot be read has to go some day too.
+  const auto found = list_checkpoints(objects_, job);
   if (!found) return found.failure();
   // A damaged checkpoint must not push out a sound one.
   auto last_kept = found->begin();
@@ -79,8 +80,25 @@ result<retention_report> checkpoint_index::drop_older_than(const std::string& jo
       if (put.failure().code != errc::already_exists) return put.failure();
   options_.at_stage(index_stage::tombstones_put);
   if (auto erased = erase(report.dropped); !erased) return erased.failure();
+  const auto counted = all_manifests_counted();
+  if (!counted) return counted.failure();
+  if (!*counted) return report;
   if (auto swept = sweep_packs(*last_kept, live, report); !swept) return swept.failure();
   return report;
+}
+
+// A manifest that could not be read has packs too, and the index does not know which.
+result<bool> checkpoint_index::all_manifests_counted() const {
+  const auto stored = list_checkpoints(objects_, "");
+  if (!stored) return stored.failure();
+  const auto indexed = keys("");
+  if (!indexed) return indexed.failure();
+  for (const auto& key : *stored) {
+    if (std::find(indexed->begin(), indexed->end(), key) != indexed->end()) continue;
+    log::warn("no packs are freed: checkpoint " + to_string(key) + " is not in the index");
+    return false;
+  }
+  return true;
 }
 
 result<void> checkpoint_index::erase(std::span<const checkpoint_key> keys) {

@@ -420,7 +420,8 @@ TEST_CASE("doctor finds what is wrong with folders, data sets and programs") {
   temporary_folder folder;
   CHECK(check_folder("data folder", (folder.path / "not/yet/made").string(), 0).is == health::ok);
   CHECK(check_folder("data folder", folder.path.string(), std::uint64_t{1} << 62).is == health::warn);
-  CHECK(check_folder("data folder", "/proc/perdura", 0).is == health::fail);
+  write_text(folder.path / "file", "");
+  CHECK(check_folder("data folder", (folder.path / "file/below").string(), 0).is == health::fail);
   CHECK(check_folder("data folder", "", 0).is == health::fail);
   CHECK(check_data_set(folder.path.string()).is == health::warn);
   CHECK(check_program("perdura-no-such-program").is == health::fail);
@@ -435,8 +436,16 @@ TEST_CASE("the version names build, protocol and checkpoint format") {
   CHECK(version_text("perdura").find("protocol 1, checkpoint format") != std::string::npos);
 }
 
+TEST_CASE("docs/configuration.md holds every key as the program knows it") {
+  temporary_folder folder;
+  const auto reference = running(folder.path, {"reference", "configuration"}).wait().out;
+  CHECK(reference.find("lease_ms") != std::string::npos);
+  CHECK_MESSAGE(text_of(PERDURA_SOURCE "/docs/configuration.md").ends_with(reference),
+                "replace what follows the first heading by the output of: perdura reference configuration");
+}
+
 TEST_CASE("docs/cli.md holds the reference as the program prints it") {
-  CHECK_MESSAGE(text_of(PERDURA_SOURCE "/docs/cli.md").find(reference_text()) != std::string::npos,
+  CHECK_MESSAGE(text_of(PERDURA_SOURCE "/docs/cli.md").ends_with(reference_text()),
                 "replace what follows \"## Commands\" by the output of: perdura reference");
 }
 

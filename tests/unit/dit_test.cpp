@@ -1,5 +1,6 @@
 #include "tests/unit/dit_reference.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -29,6 +30,7 @@ std::vector<float> normals(std::size_t count, std::uint32_t which, float deviati
 // Inputs of one pass, and parameters none of which is zero.
 struct problem {
   problem(const dit_size& shape, std::int64_t rows) : size(shape), model(shape), batch(rows) {
+    at::set_num_threads(1);  // LibTorch's own threads would spin
     parameters = normals(model.parameter_count(), 1, 0.1F);
     const auto count = static_cast<std::size_t>(batch * size.image.count());
     noisy = normals(count, 2);

@@ -15,8 +15,8 @@
 
 namespace perdura::storage {
 
-// In memory where there is such a file system: the tests kill processes, not machines, and hundreds of fsyncs on a
-// busy disk take half a minute.
+// In memory where there is such a file system: the tests kill processes, not machines, and hundreds of fsyncs
+// on a busy disk take half a minute.
 inline std::filesystem::path temporary_root() {
   const std::filesystem::path memory = "/dev/shm";
   return ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();

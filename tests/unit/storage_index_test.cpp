@@ -238,6 +238,22 @@ TEST_CASE("packs that may still be wanted stay") {
   CHECK(index->drop_older_than("job-1", 1, {}).value().packs_removed == std::vector{in_use});
 }
 
+TEST_CASE("while a manifest cannot be read, packs it may refer to stay; it goes when it is old") {
+  test_store store;
+  auto index = store.open();
+  commit_steps(store, *index, {100, 200});
+  REQUIRE(object_folder(store.path()).put_if_absent(manifest_object(at_step(250)), "of another version"));
+  auto report = index->drop_older_than("job-1", 1, {}).value();
+  CHECK(report.dropped == std::vector{at_step(100)});
+  CHECK(report.packs_removed.empty());
+  checkpoint_writer third(store.path(), {0x8888, 1});
+  checkpoint_writer fourth(store.path(), {0x9999, 1});
+  REQUIRE(index->commit(written_checkpoint(third, fourth, at_step(300))));
+  report = index->drop_older_than("job-1", 1, {}).value();
+  CHECK(report.dropped == std::vector{at_step(250), at_step(200)});
+  CHECK(report.packs_removed.size() == 4);
+}
+
 TEST_CASE("a pack shared by two checkpoints stays until both are gone") {
   test_store store;
   auto index = store.open();

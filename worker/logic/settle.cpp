@@ -154,8 +154,7 @@ void step_protocol::adopt_state(const recover_order& r) {
     const bool completes = r.standing && t.version + 1 == r.settled && t.gradients.contains(r.settled);
     PERDURA_CHECK(t.version == r.settled || completes,
                   "made holder of a tile that cannot be brought to the settled step");
-    if (snapshot_step_ == t.applied && plan_->owner(tile) == self_)
-      out_.push_back(effect::snapshot{tile, t.applied});
+    maybe_snapshot(tile);
     apply_ready(tile);
   }
   if (restoring_) out_.push_back(std::move(load));

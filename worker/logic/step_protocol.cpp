@@ -470,8 +470,7 @@ void step_protocol::tile_applied(step_number step, tile_id tile) {
   t.applied = step;
   t.parameters = step;
   t.gradients.erase(t.gradients.begin(), t.gradients.upper_bound(step));
-  if (snapshot_step_ == step && snapshot_plan_->owner(tile) == self_)
-    out_.push_back(effect::snapshot{tile, step});
+  maybe_snapshot(tile);
   if (is_running() || mode_ == mode::adopted) {
     if (mode_ == mode::running) spread_parameters(tile);
     start_feeds();
