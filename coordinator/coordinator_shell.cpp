@@ -144,10 +144,12 @@ void coordinator_shell::beat(const heartbeat& h, time_point now) {
   }
   w->second.heard = now;
   w->second.last = h;
+  if (watchdog_) watchdog_->heard(h, now);
 }
 
 void coordinator_shell::lose(const incarnation& who, const std::string& why, time_point now) {
   if (workers_.erase(who) == 0) return;
+  if (watchdog_) watchdog_->forget(who);
   if (supervisor_) supervisor_->lost(who, why, now);
   run_effects(now);
   tell_peers();
@@ -220,6 +222,19 @@ void coordinator_shell::tick(time_point now) {
   std::erase_if(nodes_, [&](const auto& n) { return !n.second.connected && now - n.second.heard > 2 * lease; });
   if (supervisor_) supervisor_->tick(now);
   run_effects(now);
+  look_for_hung(now);
+}
+
+void coordinator_shell::look_for_hung(time_point now) {
+  if (!supervisor_ || !watchdog_) return;
+  const auto& current = supervisor_->state().current;
+  const bool all_done = supervisor_->state().newest && supervisor_->state().newest->step.value >= config_.steps;
+  if (supervisor_->where() != stage::running || current.action != plan_action::train || all_done)
+    return watchdog_->excuse(now);
+  const auto hung = watchdog_->late(current, now);
+  if (!hung) return;
+  kill_process(hung->who, hung->why);
+  lose(hung->who, hung->why, now);
 }
 
 // ---- jobs
@@ -270,6 +285,8 @@ void coordinator_shell::make_supervisor(time_point now) {
   o.lease = options_.config.lease;
   o.gather = options_.config.gather;
   o.adopt_timeout = options_.config.step_timeout;
+  o.learn_timeout = options_.config.join_timeout;
+  watchdog_ = std::make_unique<watchdog>(options_.config.step_timeout);
   collector_ = std::make_unique<chunk_collector>(active()->tiles.size());
   supervisor_ = std::make_unique<supervisor>(options_.term, config_, o, std::move(*state), *restore, out_, now);
 }
@@ -279,6 +296,7 @@ void coordinator_shell::on_verdict(const verdict_report& r, time_point now) {
   if (v.timeline != supervisor_->state().timeline) return;
   if (!verdicts_.emplace(std::pair{v.timeline, v.step}, v).second) return;
   if (verdicts_.size() > verdicts_kept) verdicts_.erase(verdicts_.begin());
+  watchdog_->step_decided(now);
   auto& h = histories_[*active_];
   const double ms = h.last_step_at ? ms_between(*h.last_step_at, now) : 0;
   h.last_step_at = now;
@@ -410,6 +428,7 @@ void coordinator_shell::run(const effect::end& e, time_point now) {
     c.collector_.reset();
     c.verdicts_.clear();
     c.recovering_.reset();
+    c.watchdog_.reset();
     c.active_.reset();
     c.activate_next(std::chrono::steady_clock::now());
   });

@@ -17,6 +17,7 @@
 #include "coordinator/checkpoint_keeper.hpp"
 #include "coordinator/journal.hpp"
 #include "coordinator/logic/supervisor.hpp"
+#include "coordinator/logic/watchdog.hpp"
 
 namespace perdura::coordinator {
 
@@ -121,6 +122,7 @@ class coordinator_shell {
   void run(const effect::end& e, time_point now);
   void watch_recovery(const event& e, time_point now);
   void committed(const storage::manifest& m, const result<void>& done, time_point now);
+  void look_for_hung(time_point now);
   void lose(const incarnation& who, const std::string& why, time_point now);
   void kill_process(const incarnation& who, const std::string& why);
   void tell_peers();
@@ -149,6 +151,7 @@ class coordinator_shell {
   std::unique_ptr<chunk_collector> collector_;
   std::map<std::pair<timeline_number, step_number>, verdict> verdicts_;  // recent, for manifests
   std::optional<recovery_watch> recovering_;
+  std::unique_ptr<watchdog> watchdog_;  // of the active job
   std::optional<time_point> last_tick_;
   bool running_effects_ = false;
   std::unique_ptr<checkpoint_keeper> keeper_;  // last: its thread posts here

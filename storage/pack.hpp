@@ -38,8 +38,7 @@ struct pack_options {
   int (*sync)(int fd) = ::fsync;                       // replaced by tests, to fail
 };
 
-// For which snapshot a pack was written. It is garbage once no checkpoint refers to it and all kept are
-// newer.
+// For which snapshot a pack was written: garbage once no checkpoint refers to it and all kept are newer.
 struct pack_purpose {
   std::uint64_t job{};  // hash_of_job()
   timeline_number timeline;
@@ -106,8 +105,7 @@ class pack_reader {
 
   // Reads the record's header alone: it is there, whole, and says what `record` says.
   result<void> check(chunk_kind kind, const chunk_record& record) const;
-  // Fills `out`, which is of the decoded size, and verifies checksum and hash. After an error it holds
-  // garbage.
+  // Fills `out`, which is of the decoded size; verifies checksum and hash. After an error it holds garbage.
   result<void> read(chunk_kind kind, const chunk_record& record, std::span<std::byte> out) const;
   // Visits each whole record with a right checksum; stops at the first that is not, and says why.
   pack_scan scan(const std::function<void(chunk_kind, const chunk_record&)>& visit) const;

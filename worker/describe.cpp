@@ -187,7 +187,7 @@ int run_describe(int argc, char** argv) {
   app.set_version_flag("--version", version_text("perdura-worker"));
   app.add_option("JOB.toml", a.file, "the job file")->required();
   app.add_option("--workers", a.workers, "among how many a step's bytes on the wire are counted")
-      ->check(CLI::Range(1u, workers_max))
+      ->check(CLI::Range(1u, workers_max).description("1 to " + std::to_string(workers_max)))
       ->capture_default_str();
   app.add_flag("--measure", a.measure,
                "also the time of a slot on one thread of this machine; reads the data set");

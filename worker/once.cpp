@@ -48,11 +48,11 @@ void declare_pictures(CLI::App& app, arguments& a) {
   auto* classes = app.add_option("--class", a.o.classes, "what to draw, by its number; may be repeated");
   auto* all = app.add_flag("--all", a.all, "all classes, a row each")->excludes(classes);
   auto* n = app.add_option("--n", a.o.per_class, "images a class, with the seeds S, S+1, ...")
-                ->check(CLI::Range(1u, images_max))
+                ->check(CLI::Range(1u, images_max).description("1 to " + std::to_string(images_max)))
                 ->capture_default_str();
   app.add_option("--grid", a.grid, "all classes, N images each")
       ->type_name("N")
-      ->check(CLI::Range(1u, images_max))
+      ->check(CLI::Range(1u, images_max).description("1 to " + std::to_string(images_max)))
       ->excludes(classes)
       ->excludes(all)
       ->excludes(n);
@@ -62,11 +62,11 @@ void declare_pictures(CLI::App& app, arguments& a) {
   app.add_option("--steps", a.o.steps, "of the solver, more are finer; default: the job's");
   app.add_option("--solver", a.o.solver, "how to go from noise to image")->capture_default_str();
   app.add_option("--zoom", a.o.zoom, "pixels of the file for one of the image, each way")
-      ->check(CLI::Range(1, 64))
+      ->check(CLI::Range(1, 64).description("1 to 64"))
       ->capture_default_str();
   app.add_option("-o,--out", a.file, "the PNG to write")->type_name("FILE.png")->capture_default_str();
   app.add_option("--threads", a.o.threads, "at most; the pictures do not depend on it; default: all cores")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, 1024).description("1 to 1024"));
   app.add_flag("--json", a.as_json, "JSON instead of text");
 }
 

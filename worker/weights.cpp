@@ -46,7 +46,7 @@ bool is_store(const fs::path& folder) {
 
 result<fs::path> find_store(const fs::path& path) {
   std::error_code failed;
-  if (!fs::exists(path, failed)) return error{errc::not_found, "there is no " + path.string()};
+  if (!fs::exists(path, failed)) return error{errc::not_found, "no checkpoint: there is no " + path.string()};
   for (const auto& folder : {path, path / "store"})
     if (is_store(folder)) return folder;
   return error{errc::not_found,

@@ -48,7 +48,6 @@ struct checkpoint_config {
 
 struct elastic_config {
   std::uint32_t min_workers = 1;         // fewer than these and the job waits
-  std::uint32_t state_check_steps = 50;  // holders compare hashes of their tiles this often; 0: never
   std::uint32_t max_skips = 20;          // non-finite steps in a row that end the job
 };
 

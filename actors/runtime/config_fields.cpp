@@ -92,8 +92,6 @@ config_table fields_of(job_config& j) {
       .number("keep", &j.checkpoint.keep, 1, 1000, "checkpoints", "the newest, the others are deleted");
   section(t, "elastic")
       .number("min_workers", &j.elastic.min_workers, 1, 1024, "workers", "with fewer the job waits")
-      .number("state_check_steps", &j.elastic.state_check_steps, 0, steps_most, "steps",
-              "holders of a tile compare hashes this often; 0: never")
       .number("max_skips", &j.elastic.max_skips, 1, 1e6, "steps",
               "non-finite steps in a row that end the job");
   section(t, "sample")
@@ -119,7 +117,7 @@ config_table fields_of(cluster_config& c) {
       .number("step_timeout_ms", &c.step_timeout, 100, hour_ms, "ms",
               "least time without progress before a worker counts as hung; over lease_ms")
       .number("join_timeout_ms", &c.join_timeout, 100, hour_ms, "ms",
-              "for a new worker to come up; over step_timeout_ms")
+              "for a newcomer to have copied all it will hold; over step_timeout_ms")
       .number("gather_ms", &c.gather, 0, hour_ms, "ms",
               "wait for further workers before a job's first step; under join_timeout_ms")
       .number("log_bytes_max", &c.log_bytes_max, 65536, 1e12, "bytes", "a log file is rotated at this size")

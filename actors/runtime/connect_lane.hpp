@@ -34,7 +34,7 @@ class connect_lane {
   // return.
   using report = std::function<void(result<caf::strong_actor_ptr>)>;
 
-  // `interface`: what the remote actor must understand, see connect_lane_for.
+  // `interface`: what the remote actor must understand, see interface_of.
   connect_lane(caf::actor_system& system, std::set<std::string> interface, endpoint to, back_off pace,
                report done);
   // Waits for an attempt under way: handshake_timeout at most.

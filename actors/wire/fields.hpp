@@ -123,7 +123,8 @@ PERDURA_WIRE_STRUCT(chunk_report, 0, &chunk_report::who, &chunk_report::timeline
                     &chunk_report::pack, &chunk_report::offset, &chunk_report::size)
 PERDURA_WIRE_STRUCT(final_report, 0, &final_report::who, &final_report::timeline, &final_report::step,
                     &final_report::tile_hashes)
-PERDURA_WIRE_STRUCT(job_ready, 0, &job_ready::who, &job_ready::job, &job_ready::numeric_class, &job_ready::tiles)
+PERDURA_WIRE_STRUCT(job_ready, 0, &job_ready::who, &job_ready::job, &job_ready::numeric_class,
+                    &job_ready::tiles)
 PERDURA_WIRE_STRUCT(worker_failure, 0, &worker_failure::who, &worker_failure::why)
 PERDURA_WIRE_STRUCT(worker_report, 0, &worker_report::message)
 
@@ -156,6 +157,5 @@ PERDURA_WIRE_STRUCT(released_ack, 0, &released_ack::plan)
 PERDURA_WIRE_STRUCT(fenced_order, 0, &fenced_order::at)
 PERDURA_WIRE_STRUCT(dismiss_order, 0, &dismiss_order::job)
 PERDURA_WIRE_STRUCT(order_envelope, 0, &order_envelope::term, &order_envelope::to, &order_envelope::order)
-
 
 }  // namespace perdura::wire

@@ -60,7 +60,7 @@ job_text tiny_job() {
                    {"batch.slots", "8"},
                    {"optimizer.warmup_steps", "5"},
                    {"checkpoint.interval_steps", "10"},
-                   {"elastic.state_check_steps", "5"}});
+                   {"elastic.min_workers", "1"}});
 }
 
 std::filesystem::path cluster_options::program_folder() {

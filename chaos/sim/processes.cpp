@@ -222,6 +222,7 @@ void world::start_coordinator() {
   o.replicas = replicas_;
   o.lease = std::chrono::milliseconds(60);
   o.gather = std::chrono::milliseconds(10);
+  o.learn_timeout = std::chrono::hours(1);
   o.final_checkpoint = std::chrono::milliseconds(50);
   o.adopt_timeout = std::chrono::hours(1);  // a watchdog would hide deadlocks
   coordinator_ = std::make_unique<coordinator::supervisor>(term_number(term_), job_, o, durable_, checkpoint_,

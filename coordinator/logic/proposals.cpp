@@ -113,6 +113,7 @@ void supervisor::propose_if_wanted(time_point now) {
   auto p = next_proposal(why);
   if (!p) return;
   state_.pending = *p;
+  learn_deadline_.reset();
   state_.sequence = p->next.id.sequence;
   snapshot_wanted_ = false;
   persist();

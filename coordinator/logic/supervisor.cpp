@@ -342,6 +342,23 @@ void supervisor::give_up_on_silent(time_point now) {
   }
 }
 
+// A newcomer that never gets ready would keep all further plans waiting.
+void supervisor::give_up_on_learners(time_point now) {
+  if (stage_ != stage::running || !state_.pending || state_.current.action == plan_action::pause) {
+    learn_deadline_.reset();
+    return;
+  }
+  if (!learn_deadline_) learn_deadline_ = now + options_.learn_timeout;
+  if (now < *learn_deadline_) return;
+  learn_deadline_.reset();
+  const std::string why = "it has not copied what it should hold within " + std::to_string(options_.learn_timeout.count()) + " ms";
+  for (const auto& m : state_.pending->next.members)
+    if (is_learner(m.who)) {
+      out_.push_back(effect::kill{m.who, why});
+      return lost(m.who, why, now);
+    }
+}
+
 // ---- events
 
 void supervisor::received(const worker_message& m, time_point now) {
@@ -373,6 +390,7 @@ void supervisor::tick(time_point now) {
   if (stage_ == stage::waiting) return begin_if_enough(now);
   if (stage_ == stage::reconnecting) return resume_if_complete(now);
   if (deadline_ && now >= *deadline_) give_up_on_silent(now);
+  give_up_on_learners(now);
   finish_if_complete(now);
   propose_if_wanted(now);
 }

@@ -81,6 +81,7 @@ struct supervisor_options {
   std::chrono::milliseconds gather{1000};  // wait for more workers before the first step
   std::chrono::milliseconds adopt_timeout{
       10000};  // inventories or adoptions later than this cost the membership
+  std::chrono::milliseconds learn_timeout{30000};  // learners later than this are given up
   std::chrono::milliseconds final_checkpoint{30000};  // the end of a job waits for its last one
   std::size_t fenced_max = 4096;
 };
@@ -155,6 +156,7 @@ class supervisor {
   std::optional<std::vector<std::uint64_t>> final_hashes();
   void finish_if_complete(time_point now);
   void give_up_on_silent(time_point now);
+  void give_up_on_learners(time_point now);
   void catch_up(const incarnation& who);
   recovery_input recovery_of_now() const;
   void end(event_kind how, const std::string& why, std::vector<std::uint64_t> hashes);
@@ -185,6 +187,7 @@ class supervisor {
   bool snapshot_wanted_ = false;
   std::optional<time_point> deadline_;
   std::optional<time_point> final_deadline_;
+  std::optional<time_point> learn_deadline_;  // of the pending plan's learners
 };
 
 }  // namespace perdura::coordinator

@@ -7,6 +7,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -459,9 +460,10 @@ struct fake_install : fixture {
     fs::create_directories(bin);
     fs::copy_file(PERDURA_PROGRAM, bin / "perdura");
     // Ends when the test says so, or when it is told to; leaves a child that ignores SIGTERM.
-    const std::string until_stopped =
-        "echo $$ >>" + pids().string() + "\n(trap '' TERM; exec sleep 300) &\necho $! >>" + pids().string() +
-        "\nwhile [ ! -e " + (folder.path / "stop").string() + " ]; do sleep 0.05; done\n";
+    const std::string until_stopped = "echo $$ >>" + (folder.path / "pids").string() +
+                                      "\n(trap '' TERM; exec sleep 300) &\necho $! >>" +
+                                      (folder.path / "orphans").string() + "\nwhile [ ! -e " +
+                                      (folder.path / "stop").string() + " ]; do sleep 0.05; done\n";
     write_text(bin / "perdura-coordinator",
                "#!/bin/sh\necho \"$@\" >" + (folder.path / "words").string() +
                    "\necho ready port=1 admin=" + std::to_string(server->port()) + "\n" + until_stopped);
@@ -470,19 +472,25 @@ struct fake_install : fixture {
     write_text(folder.path / "job.toml", "name = \"x\"\n");
     service.on_shutdown = [this] { write_text(folder.path / "stop", ""); };
   }
-  fs::path pids() const { return folder.path / "pids"; }
+  ~fake_install() {
+    for (pid_t pid : noted("orphans")) kill(pid, SIGKILL);
+  }
   running up(std::vector<std::string> words) {
     words.insert(words.begin(),
                  {"up", "--workers", "3", "--nodes", "2", "--log", (folder.path / "log").string()});
     return running(folder.path / "work", words, "", (bin / "perdura").string());
   }
-  // How many of the processes that were started still live.
-  int count_left() const {
-    std::ifstream in(pids());
-    int left = 0;
-    for (pid_t pid = 0; in >> pid;) left += kill(pid, 0) == 0 ? 1 : 0;
-    return left;
+  std::vector<pid_t> noted(const char* file) const {
+    std::ifstream in(folder.path / file);
+    return {std::istream_iterator<pid_t>(in), {}};
   }
+  // How many of the processes that were started still live.
+  int count_left(const char* file) const {
+    const auto pids = noted(file);
+    return static_cast<int>(
+        std::count_if(pids.begin(), pids.end(), [](pid_t pid) { return kill(pid, 0) == 0; }));
+  }
+  int count_left() const { return count_left("pids") + count_left("orphans"); }
   fs::path bin;
 };
 
@@ -507,7 +515,7 @@ TEST_CASE("up runs a job to its end and leaves no process") {
   auto up = f.up({"--job", (f.folder.path / "job.toml").string(), "--port", "0", "--admin-port", "0"});
   CHECK(eventually([&] { return up.out().find("42/600") != std::string::npos; }));
   CHECK(f.service.submitted_text == "name = \"x\"\n");
-  CHECK(f.count_left() == 6);
+  CHECK(eventually([&] { return f.count_left() == 6; }));
   auto job = f.service.job();
   job.state = admin::job_state::finished;
   f.service.set_job(job);
@@ -543,17 +551,10 @@ TEST_CASE("when up is killed its processes die with it") {
   fake_install f;
   {
     auto up = f.up({});
-    CHECK(eventually([&] { return up.out().find("42/600") != std::string::npos; }));
+    CHECK(eventually([&] { return up.out().find("42/600") != std::string::npos && f.count_left() == 6; }));
   }
-  // What those leave behind is theirs to end: a node's workers have the same arrangement with it.
-  std::ifstream in(f.pids());
-  std::vector<pid_t> pids;
-  for (pid_t pid = 0; in >> pid;) pids.push_back(pid);
-  REQUIRE(pids.size() == 6);
-  for (std::size_t i = 0; i < pids.size(); ++i) {
-    if (text_of("/proc/" + std::to_string(pids[i]) + "/comm") == "sleep\n") kill(pids[i], SIGKILL);
-  }
-  CHECK(eventually([&] { return f.count_left() == 0; }));
+  // What those leave behind is theirs to end: a node has the same arrangement with its workers.
+  CHECK(eventually([&] { return f.count_left("pids") == 0; }));
 }
 
 TEST_CASE("a coordinator that does not start is reported with its output") {

@@ -1,0 +1,47 @@
+// Who is hung: alive and heard, but not getting on while all others wait. Leases see the dead, this sees the stuck.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "actors/base/control.hpp"
+#include "actors/base/plan.hpp"
+
+namespace perdura::coordinator {
+
+class watchdog {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+  struct suspect {
+    incarnation who;
+    std::string why;
+  };
+
+  // A step is late after `least`, or after many times what steps have taken of late.
+  explicit watchdog(std::chrono::milliseconds least) : least_(least) {}
+
+  void heard(const heartbeat& h, time_point now);
+  void forget(const incarnation& who) { seen_.erase(who); }
+  void step_decided(time_point now);
+  // Time that does not count: recoveries, pauses, waiting for workers.
+  void excuse(time_point now) { last_step_ = now; }
+  // A member that has work of its own (it computes, applies, restores) and has done none of it since the step is late.
+  // Those that only wait for others are never suspects.
+  std::optional<suspect> late(const plan& current, time_point now) const;
+
+ private:
+  struct trace {
+    heartbeat last;
+    time_point changed;
+  };
+  static constexpr int steps_late = 20;
+
+  const std::chrono::milliseconds least_;
+  std::optional<time_point> last_step_;
+  std::chrono::nanoseconds usual_{0};  // of a step: moving average
+  std::map<incarnation, trace> seen_;
+};
+
+}  // namespace perdura::coordinator
