@@ -11,7 +11,8 @@ namespace perdura::coordinator {
 
 namespace {
 
-constexpr std::size_t steps_kept = 200'000;
+constexpr std::size_t steps_max = 10'000'000;
+constexpr std::size_t steps_per_block = 64;
 constexpr std::size_t verdicts_kept = 256;
 constexpr std::size_t workers_max = 100'000;
 
@@ -296,17 +297,40 @@ void coordinator_shell::on_verdict(const verdict_report& r, time_point now) {
   if (v.timeline != supervisor_->state().timeline) return;
   if (!verdicts_.emplace(std::pair{v.timeline, v.step}, v).second) return;
   if (verdicts_.size() > verdicts_kept) verdicts_.erase(verdicts_.begin());
-  watchdog_->step_decided(now);
-  auto& h = histories_[*active_];
-  const double ms = h.last_step_at ? ms_between(*h.last_step_at, now) : 0;
-  h.last_step_at = now;
-  h.steps.push_back({v.step, v.outcome.loss, ms});
-  if (h.steps.size() > steps_kept) h.steps.pop_front();
+  if (!supervisor_->state().newest || v.step > supervisor_->state().newest->step) watchdog_->step_decided(now);
+  auto& h = history_of(*active_);
+  const auto place = v.step.value - 1;
+  if (place >= steps_max) return;
+  const bool is_newest = place >= h.steps.size() || h.steps[place].step.value == 0 || v.timeline > h.timeline;
+  if (v.timeline > h.timeline) {
+    // Steps that were abandoned come again.
+    h.timeline = v.timeline;
+    if (h.steps.size() > place) h.steps.resize(place);
+  }
+  if (!is_newest) return;
+  const bool is_next = place >= h.steps.size();
+  if (is_next) h.steps.resize(place + 1);
+  h.steps[place] = {v.step, v.outcome.loss, is_next && h.last_step_at ? ms_between(*h.last_step_at, now) : 0};
+  if (is_next) h.last_step_at = now;
+  const auto first = place / steps_per_block * steps_per_block;
+  const auto end = std::min<std::size_t>(h.steps.size(), first + steps_per_block);
+  journal_->put_steps(*active_, place / steps_per_block,
+                      {h.steps.begin() + static_cast<std::ptrdiff_t>(first), h.steps.begin() + static_cast<std::ptrdiff_t>(end)});
   if (recovering_ && recovering_->decided && v.step > recovering_->info.step) {
     recovering_->info.committed_ms = ms_between(recovering_->sign, now);
     h.recoveries.back() = recovering_->info;
     recovering_.reset();
   }
+}
+
+coordinator_shell::history& coordinator_shell::history_of(const std::string& job) {
+  const auto [it, is_new] = histories_.try_emplace(job);
+  if (!is_new) return it->second;
+  if (auto steps = journal_->steps_of(job))
+    it->second.steps = std::move(*steps);
+  else
+    log::error(steps.failure().message);
+  return it->second;
 }
 
 // ---- effects
@@ -335,7 +359,7 @@ void coordinator_shell::run(const effect::note& e, time_point now) {
 
 // From the first sign of a failure to the next committed step: what the demo's table and the console show.
 void coordinator_shell::watch_recovery(const event& e, time_point now) {
-  auto& h = histories_[*active_];
+  auto& h = history_of(*active_);
   if (e.kind == event_kind::era_opened) {
     const auto cause = field_of(e, "cause");
     if (cause == "start" || cause == "resume") return;

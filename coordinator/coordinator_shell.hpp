@@ -68,7 +68,7 @@ class coordinator_shell {
   std::vector<admin::job_info> jobs() const;
   result<admin::plan_info> plan(const std::string& job) const;
   result<admin::event_page> events(const admin::event_query& q) const { return journal_->read(q); }
-  result<std::vector<admin::step_info>> steps(const std::string& job, step_number from, std::uint32_t limit) const;
+  result<std::vector<admin::step_info>> steps(const std::string& job, step_number from, std::uint32_t limit);
   result<std::vector<admin::recovery_info>> recoveries(const std::string& job) const;
   result<std::vector<admin::checkpoint_info>> checkpoints(const std::string& job) const;
   admin::submission submit(const std::string& text, const std::string& file, time_point now);
@@ -100,9 +100,10 @@ class coordinator_shell {
     time_point sign;
     bool decided = false;
   };
-  // What is kept in memory of a job: its course.
+  // A job's course.
   struct history {
-    std::deque<admin::step_info> steps;
+    std::vector<admin::step_info> steps;  // step n at n - 1; a step not (yet) heard of is 0
+    timeline_number timeline;             // of the last one heard
     std::optional<time_point> last_step_at;
     std::vector<admin::recovery_info> recoveries;
   };
@@ -112,6 +113,7 @@ class coordinator_shell {
   result<restore_point> find_restore_point();
   void on_job_ready(const job_ready& r, time_point now);
   void on_verdict(const verdict_report& r, time_point now);
+  history& history_of(const std::string& job);
   void run_effects(time_point now);
   void run(const effect::persist& e, time_point now);
   void run(const effect::record& e, time_point now);

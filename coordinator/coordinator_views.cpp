@@ -200,14 +200,13 @@ result<admin::plan_info> coordinator_shell::plan(const std::string& name) const 
 }
 
 result<std::vector<admin::step_info>> coordinator_shell::steps(const std::string& name, step_number from,
-                                                               std::uint32_t limit) const {
+                                                               std::uint32_t limit) {
   auto id = find_job(name);
   if (!id) return id.failure();
   std::vector<admin::step_info> some;
-  const auto h = histories_.find(*id);
-  if (h == histories_.end()) return some;
-  for (const auto& s : h->second.steps)
-    if (s.step >= from && some.size() < limit) some.push_back(s);
+  const auto& all = history_of(*id).steps;
+  for (auto i = from.value == 0 ? 0 : from.value - 1; i < all.size() && some.size() < limit; ++i)
+    if (all[i].step.value > 0) some.push_back(all[i]);
   return some;
 }
 

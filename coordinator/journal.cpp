@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 
 #include "actors/base/check.hpp"
 #include "actors/base/log.hpp"
@@ -12,6 +13,11 @@ namespace {
 struct stored_field {
   std::string name;
   std::string value;
+};
+struct stored_step {
+  step_number step;
+  double loss{};
+  double ms{};
 };
 struct stored_event {
   std::int64_t time_ms{};
@@ -27,6 +33,8 @@ struct stored_event {
 namespace perdura::wire {
 using coordinator::stored_event;
 using coordinator::stored_field;
+using coordinator::stored_step;
+PERDURA_WIRE_STRUCT(stored_step, 0, &stored_step::step, &stored_step::loss, &stored_step::ms)
 PERDURA_WIRE_STRUCT(stored_field, 0, &stored_field::name, &stored_field::value)
 PERDURA_WIRE_STRUCT(stored_event, 0, &stored_event::time_ms, &stored_event::kind, &stored_event::job,
                     &stored_event::subject, &stored_event::reason, &stored_event::fields)
@@ -39,6 +47,13 @@ namespace {
 const std::string job_prefix = "job/";
 std::string state_key(const std::string& job) { return "state/" + job; }
 std::string newest_key(const std::string& job) { return "newest/" + job; }
+
+std::string steps_prefix(const std::string& job) { return "steps/" + job + "/"; }
+std::string steps_key(const std::string& job, std::uint64_t block) {
+  char number[24];
+  std::snprintf(number, sizeof number, "%012llu", static_cast<unsigned long long>(block));
+  return steps_prefix(job) + number;
+}
 
 void must(const result<void>& written) {
   if (!written) log::error(written.failure().message);
@@ -85,6 +100,26 @@ void journal::put(const std::string& job, const durable_state& state) {
 
 void journal::put_newest(const std::string& job, const verdict& v) {
   must(log_->put_state(newest_key(job), encode(v), false));
+}
+
+void journal::put_steps(const std::string& job, std::uint64_t block, const std::vector<admin::step_info>& steps) {
+  std::vector<stored_step> stored;
+  for (const auto& s : steps) stored.push_back({s.step, s.loss, s.ms});
+  std::string bytes;
+  wire::writer(bytes).put(stored);
+  must(log_->put_state(steps_key(job, block), bytes, false));
+}
+
+result<std::vector<admin::step_info>> journal::steps_of(const std::string& job) const {
+  auto rows = log_->list_states(steps_prefix(job));
+  if (!rows) return rows.failure();
+  std::vector<admin::step_info> all;
+  for (const auto& [key, bytes] : *rows) {
+    auto some = wire::decode<std::vector<stored_step>>(std::as_bytes(std::span(bytes.data(), bytes.size())), "steps");
+    if (!some) return some.failure();
+    for (const auto& s : *some) all.push_back({s.step, s.loss, s.ms});
+  }
+  return all;
 }
 
 result<std::vector<job_record>> journal::jobs() const {

@@ -23,6 +23,10 @@ class journal {
   // Survives the process but is synced only with the next of the above: a verdict can be learnt again from workers.
   void put_newest(const std::string& job, const verdict& v);
 
+  // A block of the job's course, by number; rewritten as it grows.
+  void put_steps(const std::string& job, std::uint64_t block, const std::vector<admin::step_info>& steps);
+  result<std::vector<admin::step_info>> steps_of(const std::string& job) const;
+
   result<std::vector<job_record>> jobs() const;  // by id
   result<durable_state> state_of(const std::string& job) const;
 

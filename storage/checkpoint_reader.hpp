@@ -30,8 +30,7 @@ class checkpoint_reader {
   result<std::vector<std::byte>> load_tile(tile_id tile);
   // Reads and verifies everything; gives one line for each chunk that is not right.
   std::vector<std::string> verify();
-  // That each chunk is where the manifest says, by its record's header alone; the first that is not is the
-  // error.
+  // That each chunk is where the manifest says, by its record's header alone; the first that is not is named.
   result<void> check_headers();
 
  private:

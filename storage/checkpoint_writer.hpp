@@ -27,8 +27,7 @@ class checkpoint_writer {
   // All arrays of a tile, equally long and one after the other, as trainer::copy_tile gives them.
   result<std::vector<tile_chunk>> append_tile(tile_id tile, std::span<const std::byte> state,
                                               std::span<const chunk_kind> kinds = all_kinds);
-  // On success all that was appended is durable; on failure none of it counts, and only begin() leads
-  // further.
+  // On success all that was appended is durable; on failure none of it counts: go on with begin().
   result<void> finish();
 
  private:

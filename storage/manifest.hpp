@@ -47,8 +47,7 @@ struct manifest {
   std::string created_by;  // program, version and coordinator's term, for people
   std::uint64_t created_unix_ms{};
   era at;  // under which it was accepted
-  // Of the step whose state this is. With it, all that training goes on from: step, timeline, optimizer time,
-  // skips.
+  // Of the step whose state this is: with the tiles, all that training goes on from.
   verdict standing;
   std::uint64_t numeric_class{};
   std::vector<tile> tiles;  // in order, without gaps, from element 0
@@ -66,7 +65,7 @@ struct manifest {
 // Puts chunks, as they were reported, into the manifest's order.
 void sort_chunks(manifest& m);
 
-// Each tile and array exactly once, sizes that fit, names and counts within their limits. Errors name what is
+// Each tile and array exactly once, sizes that fit, names and counts in their limits. Errors say what is
 // wrong.
 result<void> validate(const manifest& m);
 

@@ -16,20 +16,21 @@ snapshots::~snapshots() {
   thread_.join();
 }
 
-bool snapshots::add(const storage::checkpoint_key& key, era at, tile_id tile, std::uint32_t of, blob state) {
+void snapshots::add(const storage::checkpoint_key& key, era at, tile_id tile, std::uint32_t of, blob state,
+                    bool is_last) {
   {
     const std::lock_guard lock(mutex_);
-    if (accepted_ != key) {
-      if (busy_ || !waiting_.empty()) {
-        log::warn("snapshot of " + to_string(key) + " is skipped: the disk is still busy with " + to_string(*accepted_));
-        return false;
-      }
-      accepted_ = key;
+    if (accepted_ != key && !is_last && (busy_ || !waiting_.empty())) {
+      if (skipped_ != key)
+        log::warn("the snapshot of " + to_string(key) + " is skipped: the disk is still busy with " +
+                  to_string(*accepted_));
+      skipped_ = key;
+      return;
     }
-    waiting_.push_back({key, at, tile, of, std::move(state)});
+    accepted_ = key;
+    waiting_.push_back({{key, at}, tile, of, std::move(state)});
   }
   changed_.notify_one();
-  return true;
 }
 
 void snapshots::work() {
@@ -48,23 +49,24 @@ void snapshots::work() {
 }
 
 void snapshots::write(const piece& p) {
-  if (writing_ != p.key || tiles_written_ >= p.of) {
-    writing_ = p.key;
+  const auto& [key, at] = p.of_attempt;
+  if (writing_ != p.of_attempt) {
+    writing_ = p.of_attempt;
     written_.clear();
     tiles_written_ = 0;
     failed_ = false;
-    writer_.begin(p.key);
+    writer_.begin(key);
   }
   if (failed_) return;
   auto chunks = writer_.append_tile(p.tile, p.state.bytes());
   auto done = chunks ? result<void>{} : result<void>{chunks.failure()};
   if (chunks) {
-    for (const auto& c : *chunks) written_.push_back(storage::to_report(c, self_, p.key.timeline, p.at, p.key.step));
+    for (const auto& c : *chunks) written_.push_back(storage::to_report(c, self_, key.timeline, at, key.step));
     if (++tiles_written_ == p.of) done = writer_.finish();
   }
   if (!done) {
     failed_ = true;
-    log::error("snapshot of " + to_string(p.key) + " failed, the one before it stays: " + done.failure().message);
+    log::error("the snapshot of " + to_string(key) + " failed, the one before it stays: " + done.failure().message);
     return;
   }
   if (tiles_written_ == p.of) report_(std::move(written_));

@@ -1,6 +1,6 @@
 // Writes a worker's part of a checkpoint behind training: tiles come as copies, go into its packs on a thread of their
 // own, and are reported once all of them are durable. One snapshot at a time: a second that comes while the disk is
-// still busy with the first is skipped, with a warning, and training never waits.
+// still busy with the first is skipped, with a warning, and training never waits. The last step's is never skipped.
 #pragma once
 
 #include <condition_variable>
@@ -25,13 +25,14 @@ class snapshots {
   snapshots(const snapshots&) = delete;
   snapshots& operator=(const snapshots&) = delete;
 
-  // One of `of` tiles of the snapshot; false: skipped. `at` is the era in which it was taken.
-  bool add(const storage::checkpoint_key& key, era at, tile_id tile, std::uint32_t of, blob state);
+  // One of `of` tiles of the snapshot. `at` is the era in which it was taken: a recovery may divide the same snapshot
+  // anew among its writers.
+  void add(const storage::checkpoint_key& key, era at, tile_id tile, std::uint32_t of, blob state, bool is_last);
 
  private:
+  using attempt = std::pair<storage::checkpoint_key, era>;
   struct piece {
-    storage::checkpoint_key key;
-    era at;
+    attempt of_attempt;
     tile_id tile;
     std::uint32_t of{};
     blob state;
@@ -42,7 +43,7 @@ class snapshots {
   const incarnation self_;
   const std::function<void(std::vector<chunk_report>)> report_;
   storage::checkpoint_writer writer_;
-  std::optional<storage::checkpoint_key> writing_;  // the writer's thread alone
+  std::optional<attempt> writing_;  // the writer's thread alone
   std::vector<chunk_report> written_;
   std::uint32_t tiles_written_ = 0;
   bool failed_ = false;
@@ -51,6 +52,7 @@ class snapshots {
   std::condition_variable changed_;
   std::deque<piece> waiting_;
   std::optional<storage::checkpoint_key> accepted_;  // the newest that is not skipped
+  std::optional<storage::checkpoint_key> skipped_;
   bool busy_ = false;
   bool ending_ = false;
   std::thread thread_;

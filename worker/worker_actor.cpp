@@ -14,6 +14,8 @@ namespace {
 using self_type = runtime::hardened<worker_actor, worker_state>;
 using namespace std::chrono_literals;
 
+constexpr std::size_t unheard_max = 100'000;
+
 std::uint64_t resident_bytes() {
   std::FILE* f = std::fopen("/proc/self/statm", "r");
   if (!f) return 0;
@@ -58,6 +60,8 @@ void say_hello(self_type* self, const std::function<void(const std::string&)>& s
                 std::chrono::milliseconds(w.heartbeat_ms));
             s.beat = caf::actor_cast<caf::actor>(beat);
             s.shell->welcomed();
+            for (const auto& v : s.unheard) self->send(s.coordinator, worker_report{v});
+            s.unheard.clear();
           },
           [self, stop, again](const caf::error& e) {
             const auto why = wire::from_caf(e, self->home_system().config());
@@ -75,7 +79,12 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   worker_shell::surroundings around;
   around.post = [handle](std::function<void(worker_shell&)> what) { caf::anon_send(handle, here{std::move(what)}); };
   around.tell = [self](worker_message m) {
-    if (self->state.accepted) self->send(self->state.coordinator, worker_report{std::move(m)});
+    auto& s = self->state;
+    if (s.accepted) return self->send(s.coordinator, worker_report{std::move(m)});
+    const auto* v = std::get_if<verdict_report>(&m);
+    if (!v) return;  // all else is said again to the next connection
+    if (s.unheard.size() == unheard_max) s.unheard.pop_front();
+    s.unheard.push_back(*v);
   };
   around.stop = options.stop;
   around.make_links = options.make_links;

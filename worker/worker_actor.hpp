@@ -1,6 +1,7 @@
 // The worker as an actor: its mailbox is where orders, frames and results of the lane meet.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,6 +44,7 @@ struct worker_state {
   wire::coordinator_actor coordinator;
   bool accepted = false;  // this connection's hello
   caf::actor beat;  // heartbeats of this connection
+  std::deque<verdict_report> unheard;  // steps decided while there was no coordinator
   std::unique_ptr<runtime::connect_lane> connector;
 
   void lose_coordinator() {

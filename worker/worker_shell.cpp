@@ -100,6 +100,7 @@ worker_hello worker_shell::greeting() const {
 void worker_shell::welcomed() {
   if (!logic_) return;
   around_.tell(job_ready{options_.self, job_->job, numeric_class_, trainer_->tiles()});
+  for (const auto& c : chunks_) around_.tell(c);  // they may be lost with the last connection
   logic_->coordinator_connected();
   after_event();
 }
@@ -157,7 +158,9 @@ void worker_shell::job_loaded(const std::string& id, job_config config, std::uni
   const auto tiles = static_cast<std::uint32_t>(trainer_->tiles().size());
   logic_ = std::make_unique<step_protocol>(options_.self, config_, tiles, out_);
   snapshots_ = std::make_unique<snapshots>(job_->store, options_.self, [this](std::vector<chunk_report> chunks) {
-    around_.post([chunks = std::move(chunks)](worker_shell& w) {
+    around_.post([chunks = std::move(chunks), number = job_number_](worker_shell& w) {
+      if (w.job_number_ != number) return;
+      w.chunks_ = chunks;
       for (const auto& c : chunks) w.around_.tell(c);
     });
   });
@@ -175,6 +178,7 @@ void worker_shell::dismiss() {
   logic_.reset();
   out_.clear();
   snapshots_.reset();
+  chunks_.clear();
   numeric_class_ = 0;
   // The lane may still be at work with it.
   lane_.run([gone = std::move(trainer_)] {});
@@ -303,7 +307,7 @@ void worker_shell::run(effect::snapshot& e) {
   const storage::checkpoint_key key{job_->job, logic_->timeline(), e.step};
   on_lane([e](trainer& t) { return t.copy_tile(e.tile); },
           [e, key, at = logic_->promised()](worker_shell& w, blob state) {
-            w.snapshots_->add(key, at, e.tile, e.of, std::move(state));
+            w.snapshots_->add(key, at, e.tile, e.of, std::move(state), e.step.value == w.config_.steps);
           });
 }
 

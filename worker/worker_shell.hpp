@@ -97,6 +97,7 @@ class worker_shell {
   effects out_;
   std::unique_ptr<step_protocol> logic_;
   std::unique_ptr<snapshots> snapshots_;
+  std::vector<chunk_report> chunks_;  // of the newest snapshot written
   std::pair<timeline_number, step_number> traced_;
   lane lane_;  // last: its tasks use what is above
 };

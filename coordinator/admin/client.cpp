@@ -170,6 +170,10 @@ result<void> remote::open(const std::string& host, std::uint16_t port) {
     operator_ = response.getValue().getOperator();
     return {};
   } catch (const kj::Exception& e) {
+    // kj's timeouts come as OVERLOADED.
+    if (e.getType() == kj::Exception::Type::OVERLOADED)
+      return error{errc::unavailable, "what listens at " + address_ + " does not answer within " +
+                                          std::to_string(options_.connect_timeout.count()) + " ms"};
     return error{errc::unavailable, "what listens at " + address_ + " is no coordinator's admin port"};
   }
 }

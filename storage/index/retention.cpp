@@ -1,5 +1,4 @@
-// How checkpoints are deleted: every stage can be done again, so that a crash between any two is finished on
-// opening.
+// How checkpoints are deleted: each stage can be done again, so that opening finishes what a crash left.
 #include <algorithm>
 #include <map>
 #include <tuple>

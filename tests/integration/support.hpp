@@ -12,6 +12,9 @@ namespace perdura::integration {
 
 using chaos::milliseconds;
 
+// The seed is the first thing that a job goes back to.
+inline constexpr timeline_number first_timeline{1};
+
 inline void start(chaos::cluster& c, std::initializer_list<chaos::node_options> nodes) {
   c.start_coordinator();
   for (const auto& node : nodes) c.start_node(node);
