@@ -108,6 +108,8 @@ void coordinator_shell::report(const worker_report& r, time_point now) {
   }
   w->second.heard = now;
   if (const auto* ready = std::get_if<job_ready>(&r.message)) return on_job_ready(*ready, now);
+  if (const auto* f = std::get_if<worker_failure>(&r.message); f && !w->second.is_ready)
+    return cannot_load(w->second, *f, now);
   if (!supervisor_ || !w->second.is_ready) return;
   if (const auto* v = std::get_if<verdict_report>(&r.message)) on_verdict(*v, now);
   if (const auto* f = std::get_if<worker_failure>(&r.message)) {
@@ -134,6 +136,18 @@ void coordinator_shell::on_job_ready(const job_ready& r, time_point now) {
   auto hello = w.hello;
   hello.numeric_class = r.numeric_class;
   if (supervisor_) supervisor_->arrived(hello, now);
+  run_effects(now);
+}
+
+// One that cannot load the job stays out of it. When nobody could, the job itself is at fault.
+void coordinator_shell::cannot_load(const worker_view& w, const worker_failure& f, time_point now) {
+  if (!active_) return;
+  note({event_kind::worker_refused, w.hello.name, f.why, {{"incarnation", to_string(f.who)}}});
+  const bool somebody_can =
+      std::any_of(workers_.begin(), workers_.end(), [](const auto& x) { return x.second.is_ready; });
+  if (somebody_can || supervisor_) return;
+  note({event_kind::job_failed, *active_, "no worker can load it: " + f.why, {}});
+  out_.push_back(effect::end{event_kind::job_failed, "no worker can load it: " + f.why, {}});
   run_effects(now);
 }
 

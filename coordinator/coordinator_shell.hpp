@@ -124,6 +124,7 @@ class coordinator_shell {
   void run(const effect::end& e, time_point now);
   void watch_recovery(const event& e, time_point now);
   void committed(const storage::manifest& m, const result<void>& done, time_point now);
+  void cannot_load(const worker_view& w, const worker_failure& f, time_point now);
   void look_for_hung(time_point now);
   void lose(const incarnation& who, const std::string& why, time_point now);
   void kill_process(const incarnation& who, const std::string& why);

@@ -9,7 +9,7 @@ PERDURA_WIRE_STRUCT(job_record, 0, &job_record::id, &job_record::text, &job_reco
                     &job_record::final_hash, &job_record::tiles, &job_record::recoveries)
 PERDURA_WIRE_STRUCT(durable_state, 0, &durable_state::at, &durable_state::timeline, &durable_state::recovery,
                     &durable_state::started, &durable_state::current, &durable_state::pending, &durable_state::releasing,
-                    &durable_state::fenced, &durable_state::newest, &durable_state::sequence, &durable_state::wanted,
+                    &durable_state::draining, &durable_state::fenced, &durable_state::newest, &durable_state::sequence, &durable_state::wanted,
                     &durable_state::ended, &durable_state::numeric_class)
 }  // namespace perdura::wire
 

@@ -112,7 +112,9 @@ int main(int argc, char** argv) {
   app.add_option("--admin-port", admin_port, "for perdura's commands; 0: any free one; default 7401");
   app.add_option("--data", data, "folder of the log and the checkpoints");
   app.add_option("--log", logs, "folder of the log file; default: standard error");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : 2; }
 
   runtime::text_map flags;
   if (port >= 0) flags["port"] = std::to_string(port);

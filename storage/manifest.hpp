@@ -65,8 +65,7 @@ struct manifest {
 // Puts chunks, as they were reported, into the manifest's order.
 void sort_chunks(manifest& m);
 
-// Each tile and array exactly once, sizes that fit, names and counts in their limits. Errors say what is
-// wrong.
+// Each tile and array exactly once, sizes that fit, names and counts in their limits. Errors say which.
 result<void> validate(const manifest& m);
 
 // Of a valid manifest.

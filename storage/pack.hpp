@@ -67,8 +67,7 @@ class pack_writer {
   // Written, but not durable before sync() has succeeded.
   result<chunk_record> append(chunk_kind kind, std::span<const std::byte> bytes);
   // Makes durable all that was appended. A failed write or fsync condemns the pack, for what the disk then
-  // holds is unknown (the kernel drops dirty pages of a failed fsync): append and sync only fail from there
-  // on.
+  // holds is unknown (the kernel drops dirty pages of a failed fsync): append and sync fail from then on.
   result<void> sync();
 
   bool is_condemned() const { return !condemned_.empty(); }

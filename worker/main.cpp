@@ -104,7 +104,9 @@ int main(int argc, char** argv) {
   app.add_option("--incarnation", a.self, "this life's; default: random");
   app.add_option("--log", a.log_folder, "folder of the log file; default: standard error");
   app.add_option("--fault", a.fault, "for tests: kill:STEP:PHASE or stop:STEP:PHASE");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : 2; }
 
   runtime::log_options log;
   log.role = "worker " + a.name;

@@ -14,7 +14,8 @@ namespace {
 using self_type = runtime::hardened<worker_actor, worker_state>;
 using namespace std::chrono_literals;
 
-constexpr std::size_t unheard_max = 100'000;
+constexpr std::size_t decided_kept = 256;
+constexpr std::size_t decided_max = 100'000;  // while there is no coordinator
 
 std::uint64_t resident_bytes() {
   std::FILE* f = std::fopen("/proc/self/statm", "r");
@@ -60,8 +61,8 @@ void say_hello(self_type* self, const std::function<void(const std::string&)>& s
                 std::chrono::milliseconds(w.heartbeat_ms));
             s.beat = caf::actor_cast<caf::actor>(beat);
             s.shell->welcomed();
-            for (const auto& v : s.unheard) self->send(s.coordinator, worker_report{v});
-            s.unheard.clear();
+            for (const auto& v : s.decided) self->send(s.coordinator, worker_report{v});
+            while (s.decided.size() > decided_kept) s.decided.pop_front();
           },
           [self, stop, again](const caf::error& e) {
             const auto why = wire::from_caf(e, self->home_system().config());
@@ -80,11 +81,12 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   around.post = [handle](std::function<void(worker_shell&)> what) { caf::anon_send(handle, here{std::move(what)}); };
   around.tell = [self](worker_message m) {
     auto& s = self->state;
-    if (s.accepted) return self->send(s.coordinator, worker_report{std::move(m)});
-    const auto* v = std::get_if<verdict_report>(&m);
-    if (!v) return;  // all else is said again to the next connection
-    if (s.unheard.size() == unheard_max) s.unheard.pop_front();
-    s.unheard.push_back(*v);
+    if (const auto* v = std::get_if<verdict_report>(&m)) {
+      s.decided.push_back(*v);
+      // What was last said on a connection that breaks may not have arrived.
+      if (s.decided.size() > (s.accepted ? decided_kept : decided_max)) s.decided.pop_front();
+    }
+    if (s.accepted) self->send(s.coordinator, worker_report{std::move(m)});
   };
   around.stop = options.stop;
   around.make_links = options.make_links;

@@ -44,7 +44,8 @@ struct worker_state {
   wire::coordinator_actor coordinator;
   bool accepted = false;  // this connection's hello
   caf::actor beat;  // heartbeats of this connection
-  std::deque<verdict_report> unheard;  // steps decided while there was no coordinator
+  // The newest steps decided, and all that were while there was no coordinator: said again to the next connection.
+  std::deque<verdict_report> decided;
   std::unique_ptr<runtime::connect_lane> connector;
 
   void lose_coordinator() {

@@ -147,7 +147,7 @@ std::string config_reference() {
   out +=
       "\n## Cluster file\n\nThe first of `$PERDURA_CONFIG`, `./perdura.toml`, "
       "`$XDG_CONFIG_HOME/perdura/cluster.toml` (`~/.config`), `/etc/perdura/cluster.toml`. A flag "
-      "(`--lease-ms 1500`) "
+      "(`--port`, `--admin-port`, `--data`, `--log`) "
       "outranks the environment (`PERDURA_LEASE_MS`), that the file, that the default.\n";
   append_reference(out, fields_of(cluster));
   return out;

@@ -162,7 +162,9 @@ int main(int argc, char** argv) {
   app.add_flag("--no-faults", no_faults, "kill nothing; ends with the same hash");
   app.add_option("--job", o.job_file, "job file")->capture_default_str()->check(CLI::ExistingFile);
   app.add_option("--out", o.out, "folder for samples.png, loss.png and run.json")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : 2; }
   o.faults = !no_faults;
   if (o.quick && app.count("--job") == 0) o.job_file = "configs/jobs/fashion-dit-quick.toml";
   std::signal(SIGINT, [](int) { interrupted = 1; });

@@ -31,7 +31,9 @@ int main(int argc, char** argv) {
   app.add_option("--break", broken,
                  "break this rule of the protocol: a violation is then what is looked for");
   app.add_flag("--trace", trace, "print what happens (use with --seeds 1)");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : 2; }
 
   const auto rules = broken.empty() ? broken_rules{} : broken_by_name(broken);
   std::printf("seed %llu, %llu seeds\n", static_cast<unsigned long long>(first),

@@ -65,7 +65,8 @@ void progress_view::erase() {
 
 std::chrono::seconds progress_view::left(const admin::job_info& job, clock::time_point now) {
   const auto step = job.step.value;
-  if (job_ != job.id || step < first_step_) {
+  // From the first step on: what comes before it is loading.
+  if (job_ != job.id || step < first_step_ || first_step_ == 0) {
     job_ = job.id;
     first_step_ = step;
     first_seen_ = now;

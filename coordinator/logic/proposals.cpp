@@ -65,7 +65,7 @@ std::optional<proposal_order> supervisor::next_proposal(std::string& why) const 
   const bool pauses = state_.wanted == plan_action::pause && state_.current.action != plan_action::pause;
   if (!pauses && !snapshot_wanted_)
     for (const auto& [who, w] : workers_)
-      if (!is_member(who) && !w.draining) {
+      if (!is_member(who) && !is_draining(who)) {
         members.push_back({who, 1, {}});
         ++joining;
       }
@@ -147,9 +147,9 @@ void supervisor::snapshot_now(time_point now) {
 }
 
 void supervisor::drain(const incarnation& who, time_point now) {
-  const auto w = workers_.find(who);
-  if (w == workers_.end()) return;
-  w->second.draining = true;
+  if (!workers_.contains(who) || is_draining(who)) return;
+  state_.draining.push_back(who);
+  persist();
   propose_if_wanted(now);
 }
 

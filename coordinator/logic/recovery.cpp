@@ -241,9 +241,10 @@ std::optional<recovery_decision> decide(const recovery_input& in, broken_rules b
     }
   }
   auto d = restore(in);
-  const std::string why =
-      has_member ? "a tile has no complete holder left" : "no member of the newest plan survives";
-  d.reason = why + ": back to step " + to_string(in.restore.step) +
+  const char* why = in.effective.members.empty() ? "nobody holds any state yet"
+                    : has_member                 ? "a tile has no complete holder left"
+                                                 : "no member of the newest plan survives";
+  d.reason = std::string(why) + ": from step " + to_string(in.restore.step) +
              (in.restore.step.value == 0 ? ", the seed" : ", a checkpoint");
   return d;
 }

@@ -87,8 +87,7 @@ supervisor::supervisor(term_number term, const job_config& job, supervisor_optio
 bool supervisor::is_fenced(const incarnation& who) const { return contains(state_.fenced, who); }
 
 bool supervisor::is_draining(const incarnation& who) const {
-  const auto w = workers_.find(who);
-  return w != workers_.end() && w->second.draining;
+  return contains(state_.draining, who);
 }
 
 bool supervisor::is_learner(const incarnation& who) const {
@@ -121,6 +120,7 @@ void supervisor::persist() { out_.push_back(effect::persist{state_}); }
 
 void supervisor::fence(const incarnation& who, const std::string& why) {
   if (is_fenced(who)) return;
+  std::erase(state_.draining, who);
   state_.fenced.push_back(who);
   if (state_.fenced.size() > options_.fenced_max) state_.fenced.erase(state_.fenced.begin());
   note(event_kind::worker_fenced, name_of(who), why, {{"incarnation", to_string(who)}});
@@ -283,7 +283,8 @@ void supervisor::decide_if_complete(time_point now) {
     persist();
     return begin_if_enough(now);
   }
-  const auto& order = decision->order;
+  auto& order = decision->order;
+  if (order.settled.value >= job_.steps) decision->recomputed_slots = 0;  // there is no step to compute any more
   state_.recovery = order;
   if (order.timeline != state_.timeline) {
     state_.newest = order.standing;

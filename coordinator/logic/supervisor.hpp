@@ -30,6 +30,7 @@ struct durable_state {
   plan current;                           // newest plan known to be effective
   std::optional<proposal_order> pending;
   std::vector<incarnation> releasing;  // leavers that have not let go
+  std::vector<incarnation> draining;
   std::vector<incarnation> fenced;     // newest last, bounded
   std::optional<verdict> newest;
   std::uint32_t sequence{};  // of the last proposal in this era
@@ -129,7 +130,6 @@ class supervisor {
  private:
   struct worker {
     worker_hello hello;
-    bool draining = false;
     time_point since;
   };
 

@@ -1,4 +1,4 @@
-// RocksDB as the coordinator uses it: few column families, small buffers, one writer. Private to this folder.
+// RocksDB as the coordinator uses it: few column families, small buffers, one writer. Private here.
 #pragma once
 
 #include <rocksdb/db.h>
