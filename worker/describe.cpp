@@ -1,7 +1,12 @@
 // `perdura-worker --describe`: what a job's model is made of and what a step of it moves, for planning.
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <iomanip>
+#include <memory>
+#include <vector>
 
 #include "actors/base/version.hpp"
 #include "actors/runtime/config_file.hpp"

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <thread>
 
 #include "actors/runtime/config_file.hpp"

@@ -2,8 +2,12 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstdio>
+#include <memory>
 #include <mutex>
+#include <span>
 
 #include "actors/base/version.hpp"
 #include "actors/runtime/config_file.hpp"
@@ -114,7 +118,8 @@ void tell(const arguments& a, const generated& g, double seconds) {
               << "\n";
     return;
   }
-  std::cout << a.file << ": " << images << (images == 1 ? " image of class " : " images of class ");
+  std::cout << a.file << ": " << images << (images == 1 ? " image" : " images")
+            << (g.classes.size() == 1 ? " of class " : " of classes ");
   for (std::size_t i = 0; i < g.classes.size(); ++i) std::cout << (i == 0 ? "" : ", ") << g.classes[i];
   std::cout << ", " << seeds(a.o) << ", guidance " << number(g.guidance) << ", " << g.steps << " "
             << a.o.solver << " steps, from " << to_string(g.checkpoint) << ", " << weights << " weights, in "

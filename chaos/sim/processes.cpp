@@ -41,6 +41,7 @@ void world::kill_process(std::size_t p, const std::string& why) {
   trace("kill w" + std::to_string(p) + ": " + why);
   w.alive = false;
   w.deferred.clear();
+  if (chance(0.3)) ++w.session;  // with its machine: what it said last is lost too
   for (std::size_t other = 0; other < processes_.size(); ++other)
     if (other != p && processes_[other]->alive) break_link(p, other, false);
   at(clock_ + random(500, 4000), [this, p] {

@@ -27,10 +27,14 @@ void world::on_process(std::size_t p, micros when, std::function<void()> what) {
       w.deferred.push_back(std::move(what));
       return;
     }
-    what();
-    run_worker_effects(p);
-    after_event(p);
+    run_in(p, what);
   });
+}
+
+void world::run_in(std::size_t p, const std::function<void()>& what) {
+  what();
+  run_worker_effects(p);
+  after_event(p);
 }
 
 void world::trace(const std::string& line) const {
@@ -91,7 +95,8 @@ void world::inject_fault() {
         w.stopped = false;
         auto waiting = std::move(w.deferred);
         w.deferred.clear();
-        for (auto& event : waiting) on_process(victim, clock_, std::move(event));
+        // All that waited comes before anything that arrives now.
+        for (std::size_t i = 0; i < waiting.size() && w.alive; ++i) run_in(victim, waiting[i]);
       });
       return;
     }
@@ -102,6 +107,12 @@ void world::inject_fault() {
       if (live.size() < 2) return;
       trace("drain w" + std::to_string(victim));
       with_coordinator([&](auto& c) { c.drain(processes_[victim]->id, now()); });
+      // Now and then all that it leaves for die while it goes.
+      if (chance(0.3))
+        at(clock_ + random(500, 12'000), [this, victim] {
+          for (std::size_t p = 0; p < processes_.size(); ++p)
+            if (p != victim) kill_process(p, "fault");
+        });
       // A drained worker is taken away a little later; another comes.
       return at(clock_ + random(5'000, 60'000), [this, victim] { kill_process(victim, "drained"); });
     case 10: return with_coordinator([&](auto& c) { c.snapshot_now(now()); });

@@ -93,6 +93,7 @@ class world {
   bool chance(double p) { return static_cast<double>(rng_() >> 11) * 0x1p-53 < p; }
   void at(micros when, std::function<void()> what);
   void on_process(std::size_t p, micros when, std::function<void()> what);
+  void run_in(std::size_t p, const std::function<void()>& what);
   void trace(const std::string& line) const;
   void setup();
   void plan_faults();

@@ -9,7 +9,7 @@
 
 #include "kernels/philox.hpp"
 #include "worker/model/denoiser.hpp"
-#include "worker/model/torch_pch.hpp"
+#include "worker/model/torch.hpp"
 
 namespace {
 

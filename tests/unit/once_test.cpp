@@ -348,7 +348,7 @@ TEST_CASE("generate ends with 0, 1 or 2, and says what it wrote") {
   };
   auto ended = with({"--grid", "1", "--seed", "5", "--steps", "2"});
   CHECK(ended.code == 0);
-  CHECK(contains(ended.out, file + ": 10 images of class 0, 1"));
+  CHECK(contains(ended.out, file + ": 10 images of classes 0, 1"));
   CHECK(contains(ended.out, "seed 5"));
   CHECK(contains(ended.out, "tiny-2 step 4"));
   CHECK(ended.err.empty());

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/philox.hpp"
-#include "worker/model/torch_pch.hpp"
+#include "worker/model/torch.hpp"
 
 #undef CHECK  // LibTorch's
 #include <doctest/doctest.h>

@@ -6,7 +6,7 @@
 #include "kernels/dit_pointwise.hpp"
 #include "kernels/philox.hpp"
 #include "worker/model/patches.hpp"
-#include "worker/model/torch_pch.hpp"
+#include "worker/model/torch.hpp"
 
 namespace perdura::worker {
 namespace {

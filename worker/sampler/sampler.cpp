@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/philox.hpp"
-#include "worker/model/torch_pch.hpp"
+#include "worker/model/torch.hpp"
 
 namespace perdura::worker {
 namespace {
