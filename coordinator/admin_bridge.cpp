@@ -13,7 +13,8 @@ result<T> admin_bridge::call(F question) {
   auto waiting = answer->get_future();
   post_([answer, question = std::move(question)](coordinator_shell& c) { answer->set_value(question(c)); });
   if (waiting.wait_for(patience) != std::future_status::ready)
-    return error{errc::timeout, "the coordinator is busy: no answer within " + std::to_string(patience.count()) + " s"};
+    return error{errc::timeout,
+                 "the coordinator is busy: no answer within " + std::to_string(patience.count()) + " s"};
   return waiting.get();
 }
 
@@ -35,7 +36,8 @@ result<admin::plan_info> admin_bridge::plan(const std::string& job) {
 result<admin::event_page> admin_bridge::events(const admin::event_query& query) {
   return call<admin::event_page>([query](auto& c) { return c.events(query); });
 }
-result<std::vector<admin::step_info>> admin_bridge::steps(const std::string& job, step_number from, std::uint32_t limit) {
+result<std::vector<admin::step_info>> admin_bridge::steps(const std::string& job, step_number from,
+                                                          std::uint32_t limit) {
   return call<std::vector<admin::step_info>>([=](auto& c) { return c.steps(job, from, limit); });
 }
 result<std::vector<admin::recovery_info>> admin_bridge::recoveries(const std::string& job) {

@@ -21,7 +21,8 @@ class admin_bridge : public admin::admin_service {
   result<std::vector<admin::job_info>> jobs() override;
   result<admin::plan_info> plan(const std::string& job) override;
   result<admin::event_page> events(const admin::event_query& query) override;
-  result<std::vector<admin::step_info>> steps(const std::string& job, step_number from, std::uint32_t limit) override;
+  result<std::vector<admin::step_info>> steps(const std::string& job, step_number from,
+                                              std::uint32_t limit) override;
   result<std::vector<admin::recovery_info>> recoveries(const std::string& job) override;
   result<std::vector<admin::checkpoint_info>> checkpoints(const std::string& job) override;
   result<admin::submission> submit(const std::string& text, const std::string& file) override;

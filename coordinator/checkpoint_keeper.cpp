@@ -4,7 +4,8 @@
 
 namespace perdura::coordinator {
 
-std::optional<std::vector<storage::tile_chunk>> chunk_collector::add(timeline_number timeline, step_number step,
+std::optional<std::vector<storage::tile_chunk>> chunk_collector::add(timeline_number timeline,
+                                                                     step_number step,
                                                                      const storage::tile_chunk& chunk) {
   auto& places = open_[{timeline, step}];
   places.insert_or_assign({chunk.tile, chunk.kind}, chunk);
@@ -32,7 +33,8 @@ result<std::unique_ptr<checkpoint_keeper>> checkpoint_keeper::open(const std::fi
   return std::unique_ptr<checkpoint_keeper>(new checkpoint_keeper(std::move(*opened)));
 }
 
-checkpoint_keeper::checkpoint_keeper(std::unique_ptr<storage::checkpoint_index> index) : index_(std::move(index)) {
+checkpoint_keeper::checkpoint_keeper(std::unique_ptr<storage::checkpoint_index> index)
+    : index_(std::move(index)) {
   refresh();
   thread_ = std::thread([this] { work(); });
 }
@@ -46,7 +48,8 @@ checkpoint_keeper::~checkpoint_keeper() {
   thread_.join();
 }
 
-void checkpoint_keeper::commit(storage::manifest m, std::uint32_t keep, std::vector<incarnation> live, done then) {
+void checkpoint_keeper::commit(storage::manifest m, std::uint32_t keep, std::vector<incarnation> live,
+                               done then) {
   {
     const std::lock_guard lock(mutex_);
     waiting_.push_back({std::move(m), keep, std::move(live), std::move(then)});

@@ -1,5 +1,5 @@
-// Makes checkpoints of the workers' chunks: collects them until every tile is covered, then commits on a thread of its
-// own, since a commit waits for the disk and decisions do not.
+// Makes checkpoints of the workers' chunks: collects them until every tile is covered, then commits on a
+// thread of its own, since a commit waits for the disk and decisions do not.
 #pragma once
 
 #include <condition_variable>
@@ -24,8 +24,8 @@ namespace perdura::coordinator {
 class chunk_collector {
  public:
   explicit chunk_collector(std::size_t tiles) : tiles_(tiles) {}
-  // All chunks of the snapshot, once this was the last that lacked. A second chunk for the same place replaces the
-  // first: after a recovery another owner writes it.
+  // All chunks of the snapshot, once this was the last that lacked. A second chunk for the same place
+  // replaces the first: after a recovery another owner writes it.
   std::optional<std::vector<storage::tile_chunk>> add(timeline_number timeline, step_number step,
                                                       const storage::tile_chunk& chunk);
   // Those that can no longer become complete: snapshots up to this one.

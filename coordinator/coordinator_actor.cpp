@@ -17,8 +17,10 @@ constexpr std::size_t probes_max = 4096;
 
 time_point now() { return std::chrono::steady_clock::now(); }
 
-// The actor that speaks for a worker or node changes with each connection; what the last one had to say is over.
-void remember(self_type* self, std::map<incarnation, caf::strong_actor_ptr>& speakers, const incarnation& who) {
+// The actor that speaks for a worker or node changes with each connection; what the last one had to say is
+// over.
+void remember(self_type* self, std::map<incarnation, caf::strong_actor_ptr>& speakers,
+              const incarnation& who) {
   auto& speaker = speakers[who];
   const auto sender = self->current_sender();
   if (speaker == sender) return;
@@ -27,7 +29,8 @@ void remember(self_type* self, std::map<incarnation, caf::strong_actor_ptr>& spe
 }
 
 template <class Hello>
-caf::result<welcome> greet(self_type* self, std::map<incarnation, caf::strong_actor_ptr>& speakers, const Hello& hello) {
+caf::result<welcome> greet(self_type* self, std::map<incarnation, caf::strong_actor_ptr>& speakers,
+                           const Hello& hello) {
   if (const auto ok = wire::check_release(hello.protocol, hello.type_table, hello.name); !ok)
     return wire::to_caf(ok.failure());
   remember(self, speakers, hello.who);
@@ -87,12 +90,15 @@ void prober::work() {
   }
 }
 
-coordinator_actor::behavior_type coordinator(self_type* self, std::shared_ptr<coordinator_actor_options> options) {
+coordinator_actor::behavior_type coordinator(self_type* self,
+                                             std::shared_ptr<coordinator_actor_options> options) {
   runtime::harden(self);
   const auto handle = caf::actor_cast<caf::actor>(self);
   auto& state = self->state;
   surroundings around;
-  around.post = [handle](std::function<void(coordinator_shell&)> what) { caf::anon_send(handle, here{std::move(what)}); };
+  around.post = [handle](std::function<void(coordinator_shell&)> what) {
+    caf::anon_send(handle, here{std::move(what)});
+  };
   around.send = [self](const order_envelope& o) {
     const auto w = self->state.workers.find(o.to);
     if (w != self->state.workers.end()) self->send(caf::actor_cast<wire::worker_control_actor>(w->second), o);
@@ -107,8 +113,8 @@ coordinator_actor::behavior_type coordinator(self_type* self, std::shared_ptr<co
   around.probe = [self](const incarnation& who, const endpoint& at) { self->state.probes->ask(who, at); };
   around.events_grew = options->events_grew;
   around.end = options->end;
-  state.shell = std::make_unique<coordinator_shell>(options->shell, std::move(options->memory), std::move(options->keeper),
-                                                    std::move(around));
+  state.shell = std::make_unique<coordinator_shell>(options->shell, std::move(options->memory),
+                                                    std::move(options->keeper), std::move(around));
   if (const auto begun = state.shell->begin(now()); !begun) options->failed(begun.failure());
   self->set_down_handler([self](const caf::down_msg& down) { on_down(self, down); });
   self->delayed_send(self, tick_interval, tick{});

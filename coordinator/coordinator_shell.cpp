@@ -21,7 +21,9 @@ std::int64_t unix_ms() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-double ms_between(time_point a, time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); }
+double ms_between(time_point a, time_point b) {
+  return std::chrono::duration<double, std::milli>(b - a).count();
+}
 
 std::string field_of(const event& e, const std::string& name) {
   for (const auto& [key, value] : e.fields)
@@ -41,7 +43,10 @@ std::string hash_text(const std::vector<std::uint64_t>& tile_hashes) {
 
 coordinator_shell::coordinator_shell(shell_options options, std::unique_ptr<journal> memory,
                                      std::unique_ptr<checkpoint_keeper> keeper, surroundings around)
-    : options_(std::move(options)), journal_(std::move(memory)), around_(std::move(around)), keeper_(std::move(keeper)) {}
+    : options_(std::move(options)),
+      journal_(std::move(memory)),
+      around_(std::move(around)),
+      keeper_(std::move(keeper)) {}
 
 result<void> coordinator_shell::begin(time_point now) {
   auto jobs = journal_->jobs();
@@ -50,8 +55,11 @@ result<void> coordinator_shell::begin(time_point now) {
     if (job.stage == job_stage::active) active_ = job.id;
     jobs_[job.id] = std::move(job);
   }
-  note({event_kind::coordinator_started, "term " + to_string(options_.term),
-        std::string(version_text("perdura-coordinator")) + " listens on port " + std::to_string(options_.config.port), {}});
+  note({event_kind::coordinator_started,
+        "term " + to_string(options_.term),
+        std::string(version_text("perdura-coordinator")) + " listens on port " +
+            std::to_string(options_.config.port),
+        {}});
   if (!active_) return activate_next(now), result<void>{};
   auto config = runtime::parse_job(active()->text, active()->id);
   if (!config) return config.failure();
@@ -129,7 +137,8 @@ void coordinator_shell::on_job_ready(const job_ready& r, time_point now) {
     journal_->put(*job);
     make_supervisor(now);
   } else if (job->tiles != r.tiles) {
-    note({event_kind::worker_refused, w.hello.name, "it cuts the model into other tiles: another build?", {}});
+    note(
+        {event_kind::worker_refused, w.hello.name, "it cuts the model into other tiles: another build?", {}});
     return;
   }
   w.is_ready = true;
@@ -183,7 +192,9 @@ void coordinator_shell::probed(const incarnation& who, bool answers, time_point 
   lose(who, "its connection broke and its port is closed", now);
 }
 
-void coordinator_shell::child_ended(const child_exit& e, time_point now) { lose(e.worker, "its process " + e.how, now); }
+void coordinator_shell::child_ended(const child_exit& e, time_point now) {
+  lose(e.worker, "its process " + e.how, now);
+}
 
 void coordinator_shell::kill_process(const incarnation& who, const std::string& why) {
   const auto w = workers_.find(who);
@@ -220,8 +231,8 @@ void coordinator_shell::tick(time_point now) {
   const auto lease = options_.config.lease;
   // Whoever was itself asleep must not take the others' silence for death.
   if (last_tick_ && now - *last_tick_ > lease / 2) {
-    log::warn("this process did not run for " + std::to_string(static_cast<int>(ms_between(*last_tick_, now))) +
-              " ms; all leases begin anew");
+    log::warn("this process did not run for " +
+              std::to_string(static_cast<int>(ms_between(*last_tick_, now))) + " ms; all leases begin anew");
     for (auto& [who, w] : workers_) w.heard = now;
     for (auto& [who, n] : nodes_) n.heard = now;
   }
@@ -234,7 +245,8 @@ void coordinator_shell::tick(time_point now) {
     kill_process(who, why);
     lose(who, why, now);
   }
-  std::erase_if(nodes_, [&](const auto& n) { return !n.second.connected && now - n.second.heard > 2 * lease; });
+  std::erase_if(nodes_,
+                [&](const auto& n) { return !n.second.connected && now - n.second.heard > 2 * lease; });
   if (supervisor_) supervisor_->tick(now);
   run_effects(now);
   look_for_hung(now);
@@ -243,7 +255,8 @@ void coordinator_shell::tick(time_point now) {
 void coordinator_shell::look_for_hung(time_point now) {
   if (!supervisor_ || !watchdog_) return;
   const auto& current = supervisor_->state().current;
-  const bool all_done = supervisor_->state().newest && supervisor_->state().newest->step.value >= config_.steps;
+  const bool all_done =
+      supervisor_->state().newest && supervisor_->state().newest->step.value >= config_.steps;
   if (supervisor_->where() != stage::running || current.action != plan_action::train || all_done)
     return watchdog_->excuse(now);
   const auto hung = watchdog_->late(current, now);
@@ -303,7 +316,8 @@ void coordinator_shell::make_supervisor(time_point now) {
   o.learn_timeout = options_.config.join_timeout;
   watchdog_ = std::make_unique<watchdog>(options_.config.step_timeout);
   collector_ = std::make_unique<chunk_collector>(active()->tiles.size());
-  supervisor_ = std::make_unique<supervisor>(options_.term, config_, o, std::move(*state), *restore, out_, now);
+  supervisor_ =
+      std::make_unique<supervisor>(options_.term, config_, o, std::move(*state), *restore, out_, now);
 }
 
 void coordinator_shell::on_verdict(const verdict_report& r, time_point now) {
@@ -311,7 +325,8 @@ void coordinator_shell::on_verdict(const verdict_report& r, time_point now) {
   if (v.timeline != supervisor_->state().timeline) return;
   if (!verdicts_.emplace(std::pair{v.timeline, v.step}, v).second) return;
   if (verdicts_.size() > verdicts_kept) verdicts_.erase(verdicts_.begin());
-  if (!supervisor_->state().newest || v.step > supervisor_->state().newest->step) watchdog_->step_decided(now);
+  if (!supervisor_->state().newest || v.step > supervisor_->state().newest->step)
+    watchdog_->step_decided(now);
   auto& h = history_of(*active_);
   const auto place = v.step.value - 1;
   if (place >= steps_max) return;
@@ -329,7 +344,8 @@ void coordinator_shell::on_verdict(const verdict_report& r, time_point now) {
   const auto first = place / steps_per_block * steps_per_block;
   const auto end = std::min<std::size_t>(h.steps.size(), first + steps_per_block);
   journal_->put_steps(*active_, place / steps_per_block,
-                      {h.steps.begin() + static_cast<std::ptrdiff_t>(first), h.steps.begin() + static_cast<std::ptrdiff_t>(end)});
+                      {h.steps.begin() + static_cast<std::ptrdiff_t>(first),
+                       h.steps.begin() + static_cast<std::ptrdiff_t>(end)});
   if (recovering_ && recovering_->decided && v.step > recovering_->info.step) {
     recovering_->info.committed_ms = ms_between(recovering_->sign, now);
     h.recoveries.back() = recovering_->info;
@@ -416,7 +432,8 @@ void coordinator_shell::run(const effect::collect& e, time_point now) {
   else if (newest && newest->step == e.chunk.step && newest->timeline == e.chunk.timeline)
     m.standing = *newest;
   else
-    return note({event_kind::checkpoint_dropped, to_string(e.chunk.step), "its verdict is not on record", {}});
+    return note(
+        {event_kind::checkpoint_dropped, to_string(e.chunk.step), "its verdict is not on record", {}});
   m.job = *active_;
   m.job_text = active()->text;
   m.created_by = version_text("perdura-coordinator") + ", term " + to_string(options_.term);
@@ -442,7 +459,10 @@ void coordinator_shell::committed(const storage::manifest& m, const result<void>
   if (!active_ || m.job != *active_ || !supervisor_) return;
   const auto step = m.standing.step;
   if (!done) return note({event_kind::checkpoint_dropped, to_string(step), done.failure().message, {}});
-  note({event_kind::checkpoint_committed, to_string(step), std::to_string(m.total_bytes()) + " bytes are durable", {}});
+  note({event_kind::checkpoint_committed,
+        to_string(step),
+        std::to_string(m.total_bytes()) + " bytes are durable",
+        {}});
   for (const auto& [timeline, dropped] : collector_->drop_until(m.standing.timeline, step))
     note({event_kind::checkpoint_dropped, to_string(dropped), "a newer one is complete", {}});
   supervisor_->checkpoint_committed({{step, m.standing.timeline}, m.standing}, now);

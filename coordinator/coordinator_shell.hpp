@@ -1,6 +1,6 @@
-// The coordinator around its logic: who is connected, which job runs, what is written down, what is shown. Turns what
-// arrives into events for the supervisor and its effects into durable writes and orders, in their order. Runs on one
-// thread, its actor's, which may wait for the disk.
+// The coordinator around its logic: who is connected, which job runs, what is written down, what is shown.
+// Turns what arrives into events for the supervisor and its effects into durable writes and orders, in their
+// order. Runs on one thread, its actor's, which may wait for the disk.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ struct shell_options {
 
 struct surroundings {
   std::function<void(std::function<void(class coordinator_shell&)>)> post;  // from any thread
-  std::function<void(const order_envelope&)> send;                   // to a worker, if it is connected
+  std::function<void(const order_envelope&)> send;                          // to a worker, if it is connected
   std::function<void(const node_order&)> send_node;
   // Does something answer on the worker's link port? Calls back through post.
   std::function<void(const incarnation&, const endpoint&)> probe;
@@ -41,8 +41,8 @@ struct surroundings {
 
 class coordinator_shell {
  public:
-  coordinator_shell(shell_options options, std::unique_ptr<journal> memory, std::unique_ptr<checkpoint_keeper> keeper,
-                    surroundings around);
+  coordinator_shell(shell_options options, std::unique_ptr<journal> memory,
+                    std::unique_ptr<checkpoint_keeper> keeper, surroundings around);
 
   // The ports, where the operating system chose them.
   void listens_on(std::uint16_t port, std::uint16_t admin_port);

@@ -15,7 +15,8 @@ constexpr std::size_t jobs_max = 10'000;
 constexpr std::size_t rate_window = 20;  // steps
 
 std::uint64_t ms_since(time_point then, time_point now) {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
 }
 
 }  // namespace
@@ -52,10 +53,10 @@ std::vector<admin::node_info> coordinator_shell::nodes(time_point now) const {
     info.devices = n.hello.devices;
     info.last_seen_ms = ms_since(n.heard, now);
     info.pid = n.hello.pid;
-    info.state = !n.connected                                      ? admin::node_state::gone
-                 : n.draining                                      ? admin::node_state::draining
-                 : now - n.heard > options_.config.lease           ? admin::node_state::suspect
-                                                                   : admin::node_state::up;
+    info.state = !n.connected                            ? admin::node_state::gone
+                 : n.draining                            ? admin::node_state::draining
+                 : now - n.heard > options_.config.lease ? admin::node_state::suspect
+                                                         : admin::node_state::up;
     all.push_back(std::move(info));
   }
   return all;
@@ -80,7 +81,8 @@ std::vector<admin::worker_info> coordinator_shell::workers() const {
     info.state = state_of(who, w);
     if (const auto* member = supervisor_ ? supervisor_->state().current.find(who) : nullptr)
       for (const auto& b : member->blocks) info.slots += b.size;
-    if (w.last.slots_done > 0) info.slot_ms = 1000 * w.last.slot_seconds / static_cast<double>(w.last.slots_done);
+    if (w.last.slots_done > 0)
+      info.slot_ms = 1000 * w.last.slot_seconds / static_cast<double>(w.last.slots_done);
     info.step = w.last.step;
     info.phase = to_string(w.last.phase);
     if (supervisor_ && supervisor_->state().newest) {
@@ -123,9 +125,9 @@ admin::job_info coordinator_shell::info_of(const job_record& job) const {
   }
   const bool is_active = active_ == job.id;
   if (job.stage == job_stage::waiting) info.why = active_ ? "another job runs: " + *active_ : "workers";
-  const auto state = is_active && supervisor_ ? supervisor_->state()
-                                              : journal_->state_of(job.id).has_value() ? *journal_->state_of(job.id)
-                                                                                       : durable_state{};
+  const auto state = is_active && supervisor_                 ? supervisor_->state()
+                     : journal_->state_of(job.id).has_value() ? *journal_->state_of(job.id)
+                                                              : durable_state{};
   info.at = state.at;
   info.timeline = state.timeline;
   info.plan = state.current.id;
@@ -148,7 +150,8 @@ admin::job_info coordinator_shell::info_of(const job_record& job) const {
     case stage::fencing:
     case stage::recovering: info.state = admin::job_state::recovering; break;
     case stage::running:
-      info.state = state.current.action == plan_action::pause ? admin::job_state::paused : admin::job_state::running;
+      info.state =
+          state.current.action == plan_action::pause ? admin::job_state::paused : admin::job_state::running;
       break;
     case stage::ended: break;
   }
@@ -164,7 +167,8 @@ std::vector<admin::job_info> coordinator_shell::jobs() const {
 // ---- by name
 
 result<std::string> coordinator_shell::find_job(const std::string& name) const {
-  if (jobs_.empty()) return error{errc::not_found, "there is no job; submit one with \"perdura submit FILE\""};
+  if (jobs_.empty())
+    return error{errc::not_found, "there is no job; submit one with \"perdura submit FILE\""};
   if (name.empty()) return active_ ? *active_ : jobs_.rbegin()->first;
   if (jobs_.contains(name)) return name;
   std::string all;
@@ -225,7 +229,8 @@ result<std::vector<admin::checkpoint_info>> coordinator_shell::checkpoints(const
 
 // ---- writes
 
-admin::submission coordinator_shell::submit(const std::string& text, const std::string& file, time_point now) {
+admin::submission coordinator_shell::submit(const std::string& text, const std::string& file,
+                                            time_point now) {
   admin::submission s;
   const auto config = runtime::parse_job(text, file);
   if (!config) {
@@ -300,11 +305,13 @@ result<admin::receipt> coordinator_shell::drain(const std::string& name, time_po
   }
   for (const auto& [who, w] : workers_)
     if (w.hello.name == name) leaving.push_back(who);
-  if (leaving.empty()) return error{errc::not_found, "there is no node or worker \"" + name + "\" with workers"};
+  if (leaving.empty())
+    return error{errc::not_found, "there is no node or worker \"" + name + "\" with workers"};
   std::size_t staying = 0;
   for (const auto& m : supervisor_->state().current.members)
     if (std::find(leaving.begin(), leaving.end(), m.who) == leaving.end()) ++staying;
-  if (staying == 0) return error{errc::refused, "nobody would be left to hold the state; pause or cancel the job instead"};
+  if (staying == 0)
+    return error{errc::refused, "nobody would be left to hold the state; pause or cancel the job instead"};
   for (const auto& who : leaving) supervisor_->drain(who, now);
   run_effects(now);
   return admin::receipt{std::to_string(leaving.size()) + " workers hand over what they hold, then stay idle"};
@@ -321,7 +328,8 @@ result<admin::receipt> coordinator_shell::kill(const std::string& worker) {
 
 result<admin::receipt> coordinator_shell::checkpoint_now(const std::string& job, time_point now) {
   if (auto ok = needs_active(job); !ok) return ok.failure();
-  if (supervisor_->where() != stage::running) return error{errc::unavailable, "the job does not run right now"};
+  if (supervisor_->where() != stage::running)
+    return error{errc::unavailable, "the job does not run right now"};
   if (supervisor_->state().current.action == plan_action::pause)
     return error{errc::refused, "the job is paused; no step follows that could be saved"};
   supervisor_->snapshot_now(now);
@@ -333,11 +341,14 @@ admin::receipt coordinator_shell::shut_down() {
   for (const auto& [who, n] : nodes_)
     if (n.connected) around_.send_node({options_.term, who, stop_node{"the cluster is shut down"}});
   around_.end();
-  return {"all nodes stop; a job that runs goes on from its last checkpoint when the cluster is started again"};
+  return {
+      "all nodes stop; a job that runs goes on from its last checkpoint when the cluster is started again"};
 }
 
 void coordinator_shell::audit(const admin::audit_entry& entry) {
-  note({event_kind::audit, entry.subject, entry.who + " asked to " + entry.action + ": " + entry.outcome,
+  note({event_kind::audit,
+        entry.subject,
+        entry.who + " asked to " + entry.action + ": " + entry.outcome,
         {{"who", entry.who}, {"action", entry.action}}});
 }
 

@@ -8,8 +8,9 @@ PERDURA_WIRE_ENUM(job_stage, cancelled)
 PERDURA_WIRE_STRUCT(job_record, 0, &job_record::id, &job_record::text, &job_record::stage, &job_record::why,
                     &job_record::final_hash, &job_record::tiles, &job_record::recoveries)
 PERDURA_WIRE_STRUCT(durable_state, 0, &durable_state::at, &durable_state::timeline, &durable_state::recovery,
-                    &durable_state::started, &durable_state::current, &durable_state::pending, &durable_state::releasing,
-                    &durable_state::draining, &durable_state::fenced, &durable_state::newest, &durable_state::sequence, &durable_state::wanted,
+                    &durable_state::started, &durable_state::current, &durable_state::pending,
+                    &durable_state::releasing, &durable_state::draining, &durable_state::fenced,
+                    &durable_state::newest, &durable_state::sequence, &durable_state::wanted,
                     &durable_state::ended, &durable_state::numeric_class)
 }  // namespace perdura::wire
 
@@ -48,7 +49,9 @@ std::string encode(const job_record& job) { return with_version(job); }
 std::string encode(const durable_state& state) { return with_version(state); }
 std::string encode(const verdict& v) { return with_version(v); }
 result<job_record> decode_job(std::string_view bytes) { return read<job_record>(bytes, "a job's record"); }
-result<durable_state> decode_state(std::string_view bytes) { return read<durable_state>(bytes, "the coordinator's state"); }
+result<durable_state> decode_state(std::string_view bytes) {
+  return read<durable_state>(bytes, "the coordinator's state");
+}
 result<verdict> decode_verdict(std::string_view bytes) { return read<verdict>(bytes, "a verdict"); }
 
 }  // namespace perdura::coordinator

@@ -16,7 +16,7 @@ struct job_record {
   std::string id;
   std::string text;
   job_stage stage = job_stage::waiting;
-  std::string why;         // it ended
+  std::string why;  // it ended
   std::string final_hash;
   std::vector<tile> tiles;  // known once a worker has built its model
   std::uint32_t recoveries{};

@@ -102,7 +102,8 @@ void journal::put_newest(const std::string& job, const verdict& v) {
   must(log_->put_state(newest_key(job), encode(v), false));
 }
 
-void journal::put_steps(const std::string& job, std::uint64_t block, const std::vector<admin::step_info>& steps) {
+void journal::put_steps(const std::string& job, std::uint64_t block,
+                        const std::vector<admin::step_info>& steps) {
   std::vector<stored_step> stored;
   for (const auto& s : steps) stored.push_back({s.step, s.loss, s.ms});
   std::string bytes;
@@ -115,7 +116,8 @@ result<std::vector<admin::step_info>> journal::steps_of(const std::string& job) 
   if (!rows) return rows.failure();
   std::vector<admin::step_info> all;
   for (const auto& [key, bytes] : *rows) {
-    auto some = wire::decode<std::vector<stored_step>>(std::as_bytes(std::span(bytes.data(), bytes.size())), "steps");
+    auto some =
+        wire::decode<std::vector<stored_step>>(std::as_bytes(std::span(bytes.data(), bytes.size())), "steps");
     if (!some) return some.failure();
     for (const auto& s : *some) all.push_back({s.step, s.loss, s.ms});
   }

@@ -20,7 +20,8 @@ class journal {
   // Durable on return; failing to write ends the process: nothing may be sent that is not written down.
   void put(const job_record& job);
   void put(const std::string& job, const durable_state& state);
-  // Survives the process but is synced only with the next of the above: a verdict can be learnt again from workers.
+  // Survives the process but is synced only with the next of the above: a verdict can be learnt again from
+  // workers.
   void put_newest(const std::string& job, const verdict& v);
 
   // A block of the job's course, by number; rewritten as it grows.

@@ -77,21 +77,21 @@ int run(cluster_config config, const runtime::folders& folders) {
   options->shell = {config, store.root().string(), folders.log, folders.data, *term};
   auto typed = process.system().spawn<caf::detached>(coordinator::coordinator, options);
   actor = caf::actor_cast<caf::actor>(typed);
-  auto port = runtime::publish(process.system(), caf::actor_cast<wire::coordinator_actor>(typed), {config.host, config.port});
+  auto port = runtime::publish(process.system(), caf::actor_cast<wire::coordinator_actor>(typed),
+                               {config.host, config.port});
   if (!port) return fail(port.failure().message);
   auto started = admin::server::start(bridge, admin_options);
   if (!started) return fail(started.failure().message);
   admin_server = std::move(*started);
   followers = admin_server.get();
-  caf::anon_send(actor, coordinator::here{[port = *port, admin = admin_server->port()](coordinator::coordinator_shell& c) {
-                   c.listens_on(port, admin);
-                 }});
+  caf::anon_send(actor,
+                 coordinator::here{[port = *port, admin = admin_server->port()](
+                                       coordinator::coordinator_shell& c) { c.listens_on(port, admin); }});
   std::printf("ready port=%u admin=%u\n", *port, admin_server->port());
   std::fflush(stdout);
 
   pollfd watched[2] = {{signals, POLLIN, 0}, {ended, POLLIN, 0}};
-  while (::poll(watched, 2, -1) < 0) {
-  }
+  while (::poll(watched, 2, -1) < 0) {}
   if ((watched[1].revents & POLLIN) != 0) ::poll(nullptr, 0, shutdown_ms);
   log::info("ends");
   followers = nullptr;

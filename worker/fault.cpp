@@ -7,8 +7,10 @@ namespace perdura::worker {
 
 result<fault> fault::parse(const std::string& text) {
   static constexpr std::array names{"compute", "exchange", "gather", "vote", "verdict", "apply"};
-  const error bad{errc::invalid_argument, "a fault is kill:STEP:PHASE or stop:STEP:PHASE with a phase of compute, "
-                                          "exchange, gather, vote, verdict or apply, not '" + text + "'"};
+  const error bad{errc::invalid_argument,
+                  "a fault is kill:STEP:PHASE or stop:STEP:PHASE with a phase of compute, "
+                  "exchange, gather, vote, verdict or apply, not '" +
+                      text + "'"};
   const auto first = text.find(':');
   const auto second = text.find(':', first + 1);
   if (first == std::string::npos || second == std::string::npos) return bad;

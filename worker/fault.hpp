@@ -1,5 +1,5 @@
-// Faults on demand, for the chaos tests: "kill:STEP:PHASE" or "stop:STEP:PHASE" makes the process raise SIGKILL or
-// SIGSTOP on itself when it first gets there.
+// Faults on demand, for the chaos tests: "kill:STEP:PHASE" or "stop:STEP:PHASE" makes the process raise
+// SIGKILL or SIGSTOP on itself when it first gets there.
 #pragma once
 
 #include <csignal>

@@ -1,5 +1,5 @@
-// The one thread that does a worker's numbers. State work (reduce, apply, copy ...) runs in the order it was asked for
-// and before any computing; what is being computed is finished or stopped first.
+// The one thread that does a worker's numbers. State work (reduce, apply, copy ...) runs in the order it was
+// asked for and before any computing; what is being computed is finished or stopped first.
 #pragma once
 
 #include <atomic>

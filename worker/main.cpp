@@ -1,4 +1,5 @@
-// perdura-worker: one device's worker. Started by the node agent; `--once` and `--describe` work without a cluster.
+// perdura-worker: one device's worker. Started by the node agent; `--once` and `--describe` work without a
+// cluster.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -82,8 +83,7 @@ int run(const arguments& a) {
   runtime::actor_process process;
   process.system().spawn(worker::worker, std::move(options));
   pollfd watched[2] = {{signals, POLLIN, 0}, {stopped, POLLIN, 0}};
-  while (::poll(watched, 2, -1) < 0) {
-  }
+  while (::poll(watched, 2, -1) < 0) {}
   // Nothing of a worker has to be put in order: what counts is with its peers or on disk.
   std::_Exit((watched[1].revents & POLLIN) != 0 ? exit_refused : 0);
 }
@@ -96,9 +96,12 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "--describe") return worker::run_describe(argc - 1, argv + 1);
 
   arguments a;
-  CLI::App app{"Trains and samples on one device. Started by perdura-node; --once and --describe work without a cluster."};
+  CLI::App app{
+      "Trains and samples on one device. Started by perdura-node; --once and --describe work without a "
+      "cluster."};
   app.set_version_flag("--version", version_text("perdura-worker"));
-  app.add_option("--coordinator", a.coordinator, "where the coordinator listens, HOST:PORT")->capture_default_str();
+  app.add_option("--coordinator", a.coordinator, "where the coordinator listens, HOST:PORT")
+      ->capture_default_str();
   app.add_option("--name", a.name, "for people, NODE/DEVICE")->capture_default_str();
   app.add_option("--node", a.node, "the agent's incarnation");
   app.add_option("--incarnation", a.self, "this life's; default: random");

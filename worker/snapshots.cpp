@@ -4,7 +4,8 @@
 
 namespace perdura::worker {
 
-snapshots::snapshots(const std::string& store, incarnation self, std::function<void(std::vector<chunk_report>)> report)
+snapshots::snapshots(const std::string& store, incarnation self,
+                     std::function<void(std::vector<chunk_report>)> report)
     : self_(self), report_(std::move(report)), writer_(store, self), thread_([this] { work(); }) {}
 
 snapshots::~snapshots() {
@@ -61,12 +62,14 @@ void snapshots::write(const piece& p) {
   auto chunks = writer_.append_tile(p.tile, p.state.bytes());
   auto done = chunks ? result<void>{} : result<void>{chunks.failure()};
   if (chunks) {
-    for (const auto& c : *chunks) written_.push_back(storage::to_report(c, self_, key.timeline, at, key.step));
+    for (const auto& c : *chunks)
+      written_.push_back(storage::to_report(c, self_, key.timeline, at, key.step));
     if (++tiles_written_ == p.of) done = writer_.finish();
   }
   if (!done) {
     failed_ = true;
-    log::error("the snapshot of " + to_string(key) + " failed, the one before it stays: " + done.failure().message);
+    log::error("the snapshot of " + to_string(key) +
+               " failed, the one before it stays: " + done.failure().message);
     return;
   }
   if (tiles_written_ == p.of) report_(std::move(written_));

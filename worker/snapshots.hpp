@@ -1,6 +1,7 @@
-// Writes a worker's part of a checkpoint behind training: tiles come as copies, go into its packs on a thread of their
-// own, and are reported once all of them are durable. One snapshot at a time: a second that comes while the disk is
-// still busy with the first is skipped, with a warning, and training never waits. The last step's is never skipped.
+// Writes a worker's part of a checkpoint behind training: tiles come as copies, go into its packs on a thread
+// of their own, and are reported once all of them are durable. One snapshot at a time: a second that comes
+// while the disk is still busy with the first is skipped, with a warning, and training never waits. The last
+// step's is never skipped.
 #pragma once
 
 #include <condition_variable>
@@ -20,14 +21,16 @@ namespace perdura::worker {
 class snapshots {
  public:
   // `report` is called on the writer's thread.
-  snapshots(const std::string& store, incarnation self, std::function<void(std::vector<chunk_report>)> report);
+  snapshots(const std::string& store, incarnation self,
+            std::function<void(std::vector<chunk_report>)> report);
   ~snapshots();
   snapshots(const snapshots&) = delete;
   snapshots& operator=(const snapshots&) = delete;
 
-  // One of `of` tiles of the snapshot. `at` is the era in which it was taken: a recovery may divide the same snapshot
-  // anew among its writers.
-  void add(const storage::checkpoint_key& key, era at, tile_id tile, std::uint32_t of, blob state, bool is_last);
+  // One of `of` tiles of the snapshot. `at` is the era in which it was taken: a recovery may divide the same
+  // snapshot anew among its writers.
+  void add(const storage::checkpoint_key& key, era at, tile_id tile, std::uint32_t of, blob state,
+           bool is_last);
 
  private:
   using attempt = std::pair<storage::checkpoint_key, era>;

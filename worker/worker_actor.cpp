@@ -78,7 +78,9 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   runtime::harden(self);
   const auto handle = caf::actor_cast<caf::actor>(self);
   worker_shell::surroundings around;
-  around.post = [handle](std::function<void(worker_shell&)> what) { caf::anon_send(handle, here{std::move(what)}); };
+  around.post = [handle](std::function<void(worker_shell&)> what) {
+    caf::anon_send(handle, here{std::move(what)});
+  };
   around.tell = [self](worker_message m) {
     auto& s = self->state;
     if (const auto* v = std::get_if<verdict_report>(&m)) {
@@ -98,8 +100,8 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   auto& state = self->state;
   state.shell = std::move(*shell);
   state.connector = std::make_unique<runtime::connect_lane>(
-      self->home_system(), runtime::interface_of<wire::coordinator_actor>(self->home_system()), options.coordinator,
-      runtime::back_off{}, [handle](result<caf::strong_actor_ptr> found) {
+      self->home_system(), runtime::interface_of<wire::coordinator_actor>(self->home_system()),
+      options.coordinator, runtime::back_off{}, [handle](result<caf::strong_actor_ptr> found) {
         if (found) caf::anon_send(handle, coordinator_found{*found});
       });
   self->set_down_handler([self](const caf::down_msg& down) {

@@ -28,8 +28,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(perdura::worker::coordinator_found)
 
 namespace perdura::worker {
 
-using worker_actor =
-    wire::worker_control_actor::extend<wire::cast<here>, wire::cast<coordinator_found>>;
+using worker_actor = wire::worker_control_actor::extend<wire::cast<here>, wire::cast<coordinator_found>>;
 
 struct worker_actor_options {
   shell_options shell;
@@ -43,8 +42,9 @@ struct worker_state {
   std::unique_ptr<worker_shell> shell;
   wire::coordinator_actor coordinator;
   bool accepted = false;  // this connection's hello
-  caf::actor beat;  // heartbeats of this connection
-  // The newest steps decided, and all that were while there was no coordinator: said again to the next connection.
+  caf::actor beat;        // heartbeats of this connection
+  // The newest steps decided, and all that were while there was no coordinator: said again to the next
+  // connection.
   std::deque<verdict_report> decided;
   std::unique_ptr<runtime::connect_lane> connector;
 
@@ -56,6 +56,7 @@ struct worker_state {
   }
 };
 
-worker_actor::behavior_type worker(runtime::hardened<worker_actor, worker_state>* self, worker_actor_options options);
+worker_actor::behavior_type worker(runtime::hardened<worker_actor, worker_state>* self,
+                                   worker_actor_options options);
 
 }  // namespace perdura::worker

@@ -157,13 +157,14 @@ void worker_shell::job_loaded(const std::string& id, job_config config, std::uni
   traced_ = {};
   const auto tiles = static_cast<std::uint32_t>(trainer_->tiles().size());
   logic_ = std::make_unique<step_protocol>(options_.self, config_, tiles, out_);
-  snapshots_ = std::make_unique<snapshots>(job_->store, options_.self, [this](std::vector<chunk_report> chunks) {
-    around_.post([chunks = std::move(chunks), number = job_number_](worker_shell& w) {
-      if (w.job_number_ != number) return;
-      w.chunks_ = chunks;
-      for (const auto& c : chunks) w.around_.tell(c);
-    });
-  });
+  snapshots_ =
+      std::make_unique<snapshots>(job_->store, options_.self, [this](std::vector<chunk_report> chunks) {
+        around_.post([chunks = std::move(chunks), number = job_number_](worker_shell& w) {
+          if (w.job_number_ != number) return;
+          w.chunks_ = chunks;
+          for (const auto& c : chunks) w.around_.tell(c);
+        });
+      });
   for (const auto& [peer, session] : linked_) logic_->link_up(peer);
   log::info("job " + id + " is loaded: " + std::to_string(trainer_->parameter_count()) + " parameters in " +
             std::to_string(tiles) + " tiles");
@@ -189,7 +190,8 @@ void worker_shell::dismiss() {
 
 template <class Work, class Event>
 void worker_shell::on_lane(Work work, Event event) {
-  lane_.run([this, number = job_number_, made = trainer_, work = std::move(work), event = std::move(event)]() mutable {
+  lane_.run([this, number = job_number_, made = trainer_, work = std::move(work),
+             event = std::move(event)]() mutable {
     auto done = std::make_shared<decltype(work(*made))>(work(*made));
     around_.post([number, done, event = std::move(event)](worker_shell& w) mutable {
       if (w.job_number_ != number) return;
@@ -225,24 +227,26 @@ void worker_shell::run(effect::send& e) {
 }
 
 void worker_shell::run(effect::report& e) {
-  if (const auto* v = std::get_if<verdict_report>(&e.what)) fault_.reached(v->observed.step, fault_phase::verdict);
+  if (const auto* v = std::get_if<verdict_report>(&e.what))
+    fault_.reached(v->observed.step, fault_phase::verdict);
   around_.tell(std::move(e.what));
 }
 
 void worker_shell::run(effect::compute& e) {
-  lane_.compute(e.step, e.slots, [this, e, number = job_number_, made = trainer_](const std::atomic<bool>& stop) {
-    const auto g = made->compute_block(e.step, e.slots, stop);
-    if (!g) return;
-    progress_.slots_done += e.slots.size;
-    progress_.slot_nanoseconds += g->spent.count();
-    auto parts = std::make_shared<computed_block>(cut(*g, made->tiles()));
-    around_.post([e, number, parts](worker_shell& w) {
-      if (w.job_number_ != number) return;
-      w.fault_.reached(e.step, fault_phase::compute);
-      w.logic_->block_computed(e.step, e.slots, std::move(*parts));
-      w.after_event();
-    });
-  });
+  lane_.compute(e.step, e.slots,
+                [this, e, number = job_number_, made = trainer_](const std::atomic<bool>& stop) {
+                  const auto g = made->compute_block(e.step, e.slots, stop);
+                  if (!g) return;
+                  progress_.slots_done += e.slots.size;
+                  progress_.slot_nanoseconds += g->spent.count();
+                  auto parts = std::make_shared<computed_block>(cut(*g, made->tiles()));
+                  around_.post([e, number, parts](worker_shell& w) {
+                    if (w.job_number_ != number) return;
+                    w.fault_.reached(e.step, fault_phase::compute);
+                    w.logic_->block_computed(e.step, e.slots, std::move(*parts));
+                    w.after_event();
+                  });
+                });
 }
 
 void worker_shell::run(effect::keep_only& e) { lane_.keep_only(e.step, e.blocks); }
@@ -277,8 +281,9 @@ void worker_shell::run(effect::copy& e) {
 }
 
 void worker_shell::run(effect::read_parameters& e) {
-  on_lane([e](trainer& t) { return t.copy_parameters(e.tile); },
-          [e](worker_shell& w, blob values) { w.logic_->parameters_read(e.tile, e.version, std::move(values)); });
+  on_lane(
+      [e](trainer& t) { return t.copy_parameters(e.tile); },
+      [e](worker_shell& w, blob values) { w.logic_->parameters_read(e.tile, e.version, std::move(values)); });
 }
 
 void worker_shell::run(effect::install& e) {
@@ -295,12 +300,15 @@ void worker_shell::run(effect::install_parameters& e) {
 }
 
 void worker_shell::run(effect::restore& e) {
-  on_lane([e, job = *job_](trainer& t) { return load(t, job.store, {job.job, e.source.timeline, e.source.step}); },
-          [e](worker_shell& w, result<void> done) {
-            if (done) return w.logic_->restored(e.source.step);
-            log::error(done.failure().message);
-            w.around_.tell(worker_failure{w.options_.self, done.failure().message});
-          });
+  on_lane(
+      [e, job = *job_](trainer& t) {
+        return load(t, job.store, {job.job, e.source.timeline, e.source.step});
+      },
+      [e](worker_shell& w, result<void> done) {
+        if (done) return w.logic_->restored(e.source.step);
+        log::error(done.failure().message);
+        w.around_.tell(worker_failure{w.options_.self, done.failure().message});
+      });
 }
 
 void worker_shell::run(effect::snapshot& e) {
@@ -340,8 +348,9 @@ void worker_shell::trace_applied() {
   const auto& o = v.outcome;
   char line[256];
   std::snprintf(line, sizeof line, "%u %llu norm %a clip %a rate %a time %llu loss %a\n", v.timeline.value,
-                static_cast<unsigned long long>(v.step.value), o.gradient_norm, static_cast<double>(o.clip_scale),
-                static_cast<double>(o.learning_rate), static_cast<unsigned long long>(o.optimizer_time), o.loss);
+                static_cast<unsigned long long>(v.step.value), o.gradient_norm,
+                static_cast<double>(o.clip_scale), static_cast<double>(o.learning_rate),
+                static_cast<unsigned long long>(o.optimizer_time), o.loss);
   std::ofstream(options_.trace_folder + "/" + to_string(options_.self), std::ios::app) << line;
 }
 

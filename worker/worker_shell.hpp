@@ -39,8 +39,8 @@ class worker_shell {
  public:
   struct surroundings {
     std::function<void(std::function<void(worker_shell&)>)> post;  // from any thread
-    std::function<void(worker_message)> tell;                      // the coordinator; lost while there is none
-    std::function<void(const std::string& why)> stop;              // ends the process
+    std::function<void(worker_message)> tell;          // the coordinator; lost while there is none
+    std::function<void(const std::string& why)> stop;  // ends the process
     frame_links::maker make_links;
   };
 
@@ -57,7 +57,8 @@ class worker_shell {
   worker_shell(shell_options options, surroundings around);
 
   void on_job(const job_order& o);
-  void job_loaded(const std::string& id, job_config config, std::unique_ptr<trainer> made, std::uint64_t numeric_class);
+  void job_loaded(const std::string& id, job_config config, std::unique_ptr<trainer> made,
+                  std::uint64_t numeric_class);
   void dismiss();
   void run_effects();
   void run(effect::send& e);

@@ -47,8 +47,8 @@ struct checkpoint_config {
 };
 
 struct elastic_config {
-  std::uint32_t min_workers = 1;         // fewer than these and the job waits
-  std::uint32_t max_skips = 20;          // non-finite steps in a row that end the job
+  std::uint32_t min_workers = 1;  // fewer than these and the job waits
+  std::uint32_t max_skips = 20;   // non-finite steps in a row that end the job
 };
 
 struct sample_config {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* host = "127.0.0.1";
 constexpr milliseconds start_limit{20000};
-constexpr milliseconds end_limit{5000};
 constexpr std::size_t report_lines = 40;
 
 std::string random_tag() {

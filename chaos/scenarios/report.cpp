@@ -129,7 +129,8 @@ bool draw_loss(const run_report& run, const std::filesystem::path& picture,
   {
     std::ofstream out(script);
     out << "set terminal pngcairo size 1000,500 font 'sans,11'\nset output '" << picture.string()
-        << "'\nset xlabel 'step'\nset ylabel 'loss'\nset logscale y\nset autoscale yfix\nset ytics (0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.2, 1.5, 2)\nset grid ytics lc rgb '#dddddd'\n"
+        << "'\nset xlabel 'step'\nset ylabel 'loss'\nset logscale y\nset autoscale yfix\nset ytics (0.2, "
+           "0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.2, 1.5, 2)\nset grid ytics lc rgb '#dddddd'\n"
            "set border 3\nset tics nomirror\nset title 'final hash "
         << run.job.final_hash << "'\n";
     for (const auto& b : run.blows) {

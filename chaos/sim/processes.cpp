@@ -4,6 +4,8 @@
 
 namespace perdura::sim {
 
+namespace e = perdura::worker::effect;
+
 namespace {
 template <class... F>
 struct overloaded : F... {
@@ -57,7 +59,7 @@ void world::on_lane(std::size_t p, micros cost, std::function<void()> work, std:
   auto& w = *processes_[p];
   w.lane_free =
       std::max(w.lane_free, clock_) + 1 + static_cast<micros>(static_cast<double>(cost) * w.slowness);
-  on_process(p, w.lane_free, [this, work = std::move(work), done = std::move(done)] {
+  on_process(p, w.lane_free, [work = std::move(work), done = std::move(done)] {
     work();
     done();
   });
@@ -75,141 +77,143 @@ void world::run_worker_effects(std::size_t p) {
   }
 }
 
+// What worker/worker_shell.cpp does in the process.
+struct world::worker_effects {
+  world& sim;
+  const std::size_t p;
+  process& w = *sim.processes_[p];
+  worker::step_protocol* const logic = w.logic.get();
+
+  // Costs in microseconds of a worker of normal speed.
+  void lane(micros cost, std::function<void()> work, std::function<void()> done) {
+    sim.on_lane(p, cost, std::move(work), std::move(done));
+  }
+
+  void operator()(e::send& x) { sim.send_frame(p, x.to, std::move(x.what)); }
+  void operator()(e::report& x) {
+    if (const auto* v = std::get_if<verdict_report>(&x.what)) sim.check_verdict(v->observed);
+    sim.tell_coordinator(p, std::move(x.what));
+  }
+  void operator()(e::compute& x) {
+    w.wanted.insert(x.slots);
+    w.wanted_step = x.step;
+    auto result = std::make_shared<worker::computed_block>();
+    lane(
+        micros{200} * x.slots.size,
+        [this_ = *this, x, result] {
+          const auto parameters = fold(this_.w.tiles);
+          for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t)
+            result->tiles.push_back(to_blob(block_value(parameters, x.step, x.slots, t)));
+        },
+        [this_ = *this, x, result] {
+          if (this_.w.wanted_step == x.step && this_.w.wanted.contains(x.slots))
+            this_.logic->block_computed(x.step, x.slots, std::move(*result));
+        });
+  }
+  void operator()(e::keep_only& x) {
+    if (w.wanted_step != x.step) w.wanted.clear();
+    std::erase_if(w.wanted, [&](const block& b) {
+      return std::find(x.blocks.begin(), x.blocks.end(), b) == x.blocks.end();
+    });
+  }
+  void operator()(e::reduce& x) {
+    auto g = std::make_shared<reduced_frame>();
+    lane(
+        20,
+        [x, g, slots = sim.job_.batch.slots] {
+          struct {
+            const std::vector<worker::partial>& parts;
+            std::size_t i = 0;
+            std::pair<block, std::uint64_t> peek() const {
+              return {parts[i].slots, to_value(parts[i].gradient)};
+            }
+            void pop() { ++i; }
+          } next{x.partials};
+          const auto value = finish_tree({0, slots}, next);
+          *g = {x.tile, norm2_of(value), true, loss_of(value), to_blob(value)};
+        },
+        [to = logic, x, g] { to->tile_reduced(x.step, x.tile, *g); });
+  }
+  void operator()(e::apply& x) {
+    lane(
+        50,
+        [this_ = *this, x] {
+          auto& t = this_.w.tiles[x.tile.value];
+          t = applied(t, to_value(x.gradient), x.outcome);
+        },
+        [this_ = *this, x] {
+          this_.sim.check_tile(this_.p, x.tile, x.step);
+          this_.logic->tile_applied(x.step, x.tile);
+        });
+  }
+  void operator()(e::copy& x) {
+    auto state = std::make_shared<blob>();
+    lane(
+        30,
+        [&tile = w.tiles[x.tile.value], state] {
+          *state = blob::copy_of(std::as_bytes(std::span(&tile, 1)));
+        },
+        [to = logic, x, state] { to->tile_copied(x.tile, x.version, *state); });
+  }
+  void operator()(e::read_parameters& x) {
+    auto values = std::make_shared<blob>();
+    lane(
+        10, [&tile = w.tiles[x.tile.value], values] { *values = to_blob(tile.parameters); },
+        [to = logic, x, values] { to->parameters_read(x.tile, x.version, *values); });
+  }
+  void operator()(e::install& x) {
+    lane(
+        30, [&tile = w.tiles[x.tile.value], x] { std::memcpy(&tile, x.state.data(), sizeof tile); },
+        [this_ = *this, x] {
+          this_.sim.check_tile(this_.p, x.tile, x.version);
+          this_.logic->tile_installed(x.tile, x.version);
+        });
+  }
+  void operator()(e::install_parameters& x) {
+    lane(
+        10,
+        [&tile = w.tiles[x.tile.value], x] {
+          tile = {to_value(x.values), 0};
+        },
+        [] {});
+  }
+  void operator()(e::restore& x) {
+    lane(
+        500,
+        [this_ = *this, x] {
+          for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t)
+            this_.w.tiles[t] = this_.sim.oracle_->tile(x.source.step, t);
+        },
+        [to = logic, x] { to->restored(x.source.step); });
+  }
+  void operator()(e::snapshot& x) {
+    chunk_report c;
+    c.who = w.id;
+    c.timeline = logic->timeline();
+    c.at = logic->promised();
+    c.step = x.step;
+    c.tile = x.tile;
+    lane(
+        10, [this_ = *this, x] { this_.sim.check_tile(this_.p, x.tile, x.step); },
+        [this_ = *this, c] { this_.sim.tell_coordinator(this_.p, c); });
+  }
+  void operator()(e::finish& x) {
+    lane(
+        10, [] {},
+        [this_ = *this, x, timeline = logic->timeline()] {
+          final_report r{this_.w.id, timeline, x.step, {}};
+          for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t) {
+            const auto& tile = this_.w.tiles[t];
+            r.tile_hashes.push_back(this_.logic->holds(tile_id(t)) ? mix(tile.parameters, tile.moments) : 0);
+          }
+          this_.sim.tell_coordinator(this_.p, r);
+        });
+  }
+  void operator()(e::stop& x) { sim.kill_process(p, x.why); }
+};
+
 void world::run_worker_effect(std::size_t p, worker::effects_item& item) {
-  namespace e = worker::effect;
-  auto& w = *processes_[p];
-  auto* logic = w.logic.get();
-  std::visit(
-      overloaded{
-          [&](e::send& x) { send_frame(p, x.to, std::move(x.what)); },
-          [&](e::report& x) {
-            if (const auto* v = std::get_if<verdict_report>(&x.what)) check_verdict(v->observed);
-            tell_coordinator(p, std::move(x.what));
-          },
-          [&](e::compute& x) {
-            w.wanted.insert(x.slots);
-            w.wanted_step = x.step;
-            auto result = std::make_shared<worker::computed_block>();
-            on_lane(
-                p, 200 * x.slots.size,
-                [&w, x, result, this] {
-                  const auto parameters = fold(w.tiles);
-                  result->loss = 0;
-                  for (std::uint32_t t = 0; t < tiles_; ++t)
-                    result->tiles.push_back(to_blob(block_value(parameters, x.step, x.slots, t)));
-                },
-                [&w, logic, x, result] {
-                  if (w.wanted_step == x.step && w.wanted.contains(x.slots))
-                    logic->block_computed(x.step, x.slots, std::move(*result));
-                });
-          },
-          [&](e::keep_only& x) {
-            if (w.wanted_step != x.step) w.wanted.clear();
-            std::erase_if(w.wanted, [&](const block& b) {
-              return std::find(x.blocks.begin(), x.blocks.end(), b) == x.blocks.end();
-            });
-          },
-          [&](e::reduce& x) {
-            auto g = std::make_shared<reduced_frame>();
-            on_lane(
-                p, 20,
-                [x, g, this] {
-                  struct {
-                    const std::vector<worker::partial>& parts;
-                    std::size_t i = 0;
-                    std::pair<block, std::uint64_t> peek() const {
-                      return {parts[i].slots, to_value(parts[i].gradient)};
-                    }
-                    void pop() { ++i; }
-                  } next{x.partials};
-                  const auto value = finish_tree({0, job_.batch.slots}, next);
-                  *g = {x.tile, norm2_of(value), true, loss_of(value), to_blob(value)};
-                },
-                [logic, x, g] { logic->tile_reduced(x.step, x.tile, *g); });
-          },
-          [&](e::apply& x) {
-            on_lane(
-                p, 50,
-                [&w, x] {
-                  auto& t = w.tiles[x.tile.value];
-                  t = applied(t, to_value(x.gradient), x.outcome);
-                },
-                [this, p, logic, x] {
-                  check_tile(p, x.tile, x.step);
-                  logic->tile_applied(x.step, x.tile);
-                });
-          },
-          [&](e::copy& x) {
-            auto state = std::make_shared<blob>();
-            on_lane(
-                p, 30,
-                [&w, x, state] {
-                  *state = blob::copy_of(std::as_bytes(std::span(&w.tiles[x.tile.value], 1)));
-                },
-                [logic, x, state] { logic->tile_copied(x.tile, x.version, *state); });
-          },
-          [&](e::read_parameters& x) {
-            auto values = std::make_shared<blob>();
-            on_lane(
-                p, 10, [&w, x, values] { *values = to_blob(w.tiles[x.tile.value].parameters); },
-                [logic, x, values] { logic->parameters_read(x.tile, x.version, *values); });
-          },
-          [&](e::install& x) {
-            on_lane(
-                p, 30, [&w, x] { std::memcpy(&w.tiles[x.tile.value], x.state.data(), sizeof(toy_tile)); },
-                [this, p, logic, x] {
-                  check_tile(p, x.tile, x.version);
-                  logic->tile_installed(x.tile, x.version);
-                });
-          },
-          [&](e::install_parameters& x) {
-            on_lane(
-                p, 10,
-                [&w, x] {
-                  w.tiles[x.tile.value] = {to_value(x.values), 0};
-                },
-                [] {});
-          },
-          [&](e::restore& x) {
-            on_lane(
-                p, 500,
-                [&w, x, this] {
-                  for (std::uint32_t t = 0; t < tiles_; ++t) w.tiles[t] = oracle_->tile(x.source.step, t);
-                },
-                [logic, x] { logic->restored(x.source.step); });
-          },
-          [&](e::snapshot& x) {
-            const auto timeline = logic->timeline();
-            const auto promised = logic->promised();
-            on_lane(
-                p, 10, [this, p, x] { check_tile(p, x.tile, x.step); },
-                [this, p, x, timeline, promised] {
-                  chunk_report c;
-                  c.who = processes_[p]->id;
-                  c.timeline = timeline;
-                  c.at = promised;
-                  c.step = x.step;
-                  c.tile = x.tile;
-                  tell_coordinator(p, c);
-                });
-          },
-          [&](e::finish& x) {
-            const auto timeline = logic->timeline();
-            on_lane(
-                p, 10, [] {},
-                [this, p, x, timeline] {
-                  final_report r{processes_[p]->id, timeline, x.step, {}};
-                  for (std::uint32_t t = 0; t < tiles_; ++t) {
-                    const auto& tile = processes_[p]->tiles[t];
-                    r.tile_hashes.push_back(
-                        processes_[p]->logic->holds(tile_id(t)) ? mix(tile.parameters, tile.moments) : 0);
-                  }
-                  tell_coordinator(p, r);
-                });
-          },
-          [&](e::stop& x) { kill_process(p, x.why); },
-      },
-      item);
+  std::visit(worker_effects{*this, p}, item);
 }
 
 // ---- the coordinator's shell
@@ -249,26 +253,26 @@ void world::with_coordinator(const std::function<void(coordinator::supervisor&)>
 }
 
 void world::run_coordinator_effects() {
-  namespace e = coordinator::effect;
+  namespace ce = coordinator::effect;
   while (coordinator_ && !coordinator_out_.empty()) {
     const auto batch = std::move(coordinator_out_);
     coordinator_out_.clear();
     for (const auto& item : batch) {
       std::visit(overloaded{
-                     [&](const e::persist& x) { durable_ = x.state; },
-                     [&](const e::record& x) { durable_.newest = x.newest; },
-                     [&](const e::send& x) {
+                     [&](const ce::persist& x) { durable_ = x.state; },
+                     [&](const ce::record& x) { durable_.newest = x.newest; },
+                     [&](const ce::send& x) {
                        if (const auto* r = std::get_if<recover_order>(&x.order)) check_recovery(*r);
                        tell_worker(x.to, x.order);
                      },
-                     [&](const e::note& x) {
+                     [&](const ce::note& x) {
                        trace("  " + std::string(to_string(x.what.kind)) + " " + x.what.subject + ": " +
                              x.what.reason);
                        if (x.what.reason.empty()) fail("a decision without a reason");
                      },
-                     [&](const e::collect& x) { collect_chunk(x.chunk); },
-                     [&](const e::kill& x) { kill_process(index_of(x.who), x.why); },
-                     [&](const e::end& x) {
+                     [&](const ce::collect& x) { collect_chunk(x.chunk); },
+                     [&](const ce::kill& x) { kill_process(index_of(x.who), x.why); },
+                     [&](const ce::end& x) {
                        if (x.how != coordinator::event_kind::job_finished) fail("the job ended: " + x.why);
                        for (std::uint32_t t = 0; t < tiles_; ++t) {
                          const auto& want = oracle_->tile(step_number(job_.steps), t);

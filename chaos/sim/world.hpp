@@ -106,6 +106,7 @@ class world {
   void start_coordinator();
   void crash_coordinator();
   void run_worker_effects(std::size_t p);
+  struct worker_effects;
   void run_worker_effect(std::size_t p, worker::effects_item& e);
   void on_lane(std::size_t p, micros cost, std::function<void()> work, std::function<void()> done);
   void run_coordinator_effects();

@@ -127,6 +127,7 @@ std::vector<plan_member> divide(const recovery_input& in, const std::set<incarna
   };
   for (const auto& b : kept.orphans) kept.by_member[shortest()].push_back(b);
   std::vector<capacity> capacities;
+  capacities.reserve(members.size());
   for (const auto& who : members) capacities.push_back({who, 1, kept.by_member[who]});
   return plan_blocks(in.slots, std::move(capacities));
 }
@@ -138,9 +139,10 @@ std::vector<std::vector<std::uint16_t>> assign_tiles(const std::vector<plan_memb
   std::vector<std::size_t> owned(members.size());
   for (std::uint32_t t = 0; t < tiles.size(); ++t) {
     std::vector<std::uint16_t> with_gradient, without;
-    for (std::uint16_t m = 0; m < members.size(); ++m) {
+    for (std::size_t m = 0; m < members.size(); ++m) {
       if (!contains(tiles[t].complete, members[m].who)) continue;
-      (contains(tiles[t].reduced, members[m].who) ? with_gradient : without).push_back(m);
+      (contains(tiles[t].reduced, members[m].who) ? with_gradient : without)
+          .push_back(static_cast<std::uint16_t>(m));
     }
     if (!with_gradient.empty()) reduced.push_back(tile_id(t));
     auto& able = with_gradient.empty() ? without : with_gradient;
@@ -194,6 +196,7 @@ recovery_decision restore(const recovery_input& in) {
   o.next.id = {in.at, 0};
   o.next.action = in.action;
   std::vector<capacity> capacities;
+  capacities.reserve(in.inventories.size());
   for (const auto& i : in.inventories) capacities.push_back({i.who, 1, {}});
   o.next.members = plan_blocks(in.slots, std::move(capacities));
   o.next.holders = plan_tiles(in.tiles, static_cast<std::uint16_t>(o.next.members.size()), in.replicas, {});

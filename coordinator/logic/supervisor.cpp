@@ -69,7 +69,7 @@ supervisor::supervisor(term_number term, const job_config& job, supervisor_optio
       out_(out),
       broken_(broken),
       state_(std::move(known)),
-      restore_(std::move(restore)) {
+      restore_(restore) {
   if (state_.ended) {
     stage_ = stage::ended;
   } else if (state_.recovery) {
@@ -86,9 +86,7 @@ supervisor::supervisor(term_number term, const job_config& job, supervisor_optio
 
 bool supervisor::is_fenced(const incarnation& who) const { return contains(state_.fenced, who); }
 
-bool supervisor::is_draining(const incarnation& who) const {
-  return contains(state_.draining, who);
-}
+bool supervisor::is_draining(const incarnation& who) const { return contains(state_.draining, who); }
 
 bool supervisor::is_learner(const incarnation& who) const {
   return state_.pending && state_.pending->next.has_member(who) && !is_member(who);
@@ -197,7 +195,9 @@ void supervisor::begin_if_enough(time_point now) {
     deadline_ = now + options_.gather;
     waiting_for_ = "further workers to gather";
   }
-  if (now >= *deadline_) state_.recovery ? open_era("return", "enough workers are back", now) : open_era("start", "the job starts", now);
+  if (now >= *deadline_)
+    state_.recovery ? open_era("return", "enough workers are back", now)
+                    : open_era("start", "the job starts", now);
 }
 
 void supervisor::resume_if_complete(time_point now) {
@@ -284,7 +284,8 @@ void supervisor::decide_if_complete(time_point now) {
     return begin_if_enough(now);
   }
   auto& order = decision->order;
-  if (order.settled.value >= job_.steps) decision->recomputed_slots = 0;  // there is no step to compute any more
+  if (order.settled.value >= job_.steps)
+    decision->recomputed_slots = 0;  // there is no step to compute any more
   state_.recovery = order;
   if (order.timeline != state_.timeline) {
     state_.newest = order.standing;
@@ -352,7 +353,8 @@ void supervisor::give_up_on_learners(time_point now) {
   if (!learn_deadline_) learn_deadline_ = now + options_.learn_timeout;
   if (now < *learn_deadline_) return;
   learn_deadline_.reset();
-  const std::string why = "it has not copied what it should hold within " + std::to_string(options_.learn_timeout.count()) + " ms";
+  const std::string why = "it has not copied what it should hold within " +
+                          std::to_string(options_.learn_timeout.count()) + " ms";
   for (const auto& m : state_.pending->next.members)
     if (is_learner(m.who)) {
       out_.push_back(effect::kill{m.who, why});
@@ -431,8 +433,11 @@ void supervisor::finish_if_complete(time_point now) {
   const bool saved = restore_.source.step.value == job_.steps && restore_.source.timeline == state_.timeline;
   if (!final_deadline_) final_deadline_ = now + options_.final_checkpoint;
   if (!saved && now < *final_deadline_) return;
-  if (!saved) note(event_kind::checkpoint_dropped, std::to_string(job_.steps), "the last step's was not written in time");
-  end(event_kind::job_finished, "step " + std::to_string(job_.steps) + " is applied everywhere", std::move(*hashes));
+  if (!saved)
+    note(event_kind::checkpoint_dropped, std::to_string(job_.steps),
+         "the last step's was not written in time");
+  end(event_kind::job_finished, "step " + std::to_string(job_.steps) + " is applied everywhere",
+      std::move(*hashes));
 }
 
 void supervisor::end(event_kind how, const std::string& why, std::vector<std::uint64_t> hashes) {

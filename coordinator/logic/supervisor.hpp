@@ -31,7 +31,7 @@ struct durable_state {
   std::optional<proposal_order> pending;
   std::vector<incarnation> releasing;  // leavers that have not let go
   std::vector<incarnation> draining;
-  std::vector<incarnation> fenced;     // newest last, bounded
+  std::vector<incarnation> fenced;  // newest last, bounded
   std::optional<verdict> newest;
   std::uint32_t sequence{};  // of the last proposal in this era
   plan_action wanted = plan_action::train;
@@ -82,7 +82,7 @@ struct supervisor_options {
   std::chrono::milliseconds gather{1000};  // wait for more workers before the first step
   std::chrono::milliseconds adopt_timeout{
       10000};  // inventories or adoptions later than this cost the membership
-  std::chrono::milliseconds learn_timeout{30000};  // learners later than this are given up
+  std::chrono::milliseconds learn_timeout{30000};     // learners later than this are given up
   std::chrono::milliseconds final_checkpoint{30000};  // the end of a job waits for its last one
   std::size_t fenced_max = 4096;
 };

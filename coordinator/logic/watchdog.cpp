@@ -36,8 +36,9 @@ std::optional<watchdog::suspect> watchdog::late(const plan& current, time_point 
     const auto t = seen_.find(m.who);
     if (t == seen_.end() || !has_own_work(t->second.last.phase) || now - t->second.changed <= limit) continue;
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now - t->second.changed).count();
-    return suspect{m.who, std::string("it has been in phase ") + to_string(t->second.last.phase) + " of step " +
-                              to_string(t->second.last.step) + " for " + std::to_string(ms) + " ms without a slot done"};
+    return suspect{m.who, std::string("it has been in phase ") + to_string(t->second.last.phase) +
+                              " of step " + to_string(t->second.last.step) + " for " + std::to_string(ms) +
+                              " ms without a slot done"};
   }
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
-// Who is hung: alive and heard, but not getting on while all others wait. Leases see the dead, this sees the stuck.
+// Who is hung: alive and heard, but not getting on while all others wait. Leases see the dead, this sees the
+// stuck.
 #pragma once
 
 #include <chrono>
@@ -27,8 +28,8 @@ class watchdog {
   void step_decided(time_point now);
   // Time that does not count: recoveries, pauses, waiting for workers.
   void excuse(time_point now) { last_step_ = now; }
-  // A member that has work of its own (it computes, applies, restores) and has done none of it since the step is late.
-  // Those that only wait for others are never suspects.
+  // A member that has work of its own (it computes, applies, restores) and has done none of it since the step
+  // is late. Those that only wait for others are never suspects.
   std::optional<suspect> late(const plan& current, time_point now) const;
 
  private:

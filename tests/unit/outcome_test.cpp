@@ -46,7 +46,8 @@ TEST_CASE("a gradient that is not finite is skipped: data advances, the optimize
   step_outcome last;
   last.optimizer_time = 7;
   last.skips_in_a_row = 1;
-  const vote_part broken[] = {{tile_id(0), 1, true, 1}, {tile_id(1), std::numeric_limits<double>::quiet_NaN(), false, 0}};
+  const vote_part broken[] = {{tile_id(0), 1, true, 1},
+                              {tile_id(1), std::numeric_limits<double>::quiet_NaN(), false, 0}};
   const auto out = conclude(job(), broken, last);
   CHECK(out.skipped);
   CHECK(out.optimizer_time == 7);

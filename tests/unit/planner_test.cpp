@@ -68,7 +68,8 @@ TEST_CASE("any members, any capacities and any kept blocks give a partition") {
     const std::uint32_t slots = 1U << (rng() % 7);
     const auto count = 1 + rng() % 9;
     std::vector<capacity> members;
-    for (std::uint64_t m = 0; m < count; ++m) members.push_back({life(m + 1), 0.1 + static_cast<double>(rng() % 10), {}});
+    for (std::uint64_t m = 0; m < count; ++m)
+      members.push_back({life(m + 1), 0.1 + static_cast<double>(rng() % 10), {}});
     std::vector<block> cover = aligned_cover(0, slots);
     while (rng() % 3 != 0) {  // split blocks at random, then let some be kept
       auto& b = cover[rng() % cover.size()];

@@ -36,14 +36,16 @@ recovery_input running() {
   return in;
 }
 
-inventory_report holder(const incarnation& who, std::uint64_t newest, std::uint64_t version, bool has_gradient) {
+inventory_report holder(const incarnation& who, std::uint64_t newest, std::uint64_t version,
+                        bool has_gradient) {
   inventory_report r;
   r.at = next_era;
   r.who = who;
   r.timeline = timeline_number(1);
   r.newest = verdict_of(newest);
   r.partials_step = step_number(newest + 1);
-  for (std::uint32_t t = 0; t < 2; ++t) r.tiles.push_back({tile_id(t), step_number(version), true, has_gradient});
+  for (std::uint32_t t = 0; t < 2; ++t)
+    r.tiles.push_back({tile_id(t), step_number(version), true, has_gradient});
   return r;
 }
 

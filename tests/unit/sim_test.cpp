@@ -1,4 +1,5 @@
-// The simulator's own proof: the same seed is the same run, and each rule that is broken on purpose is noticed.
+// The simulator's own proof: the same seed is the same run, and each rule that is broken on purpose is
+// noticed.
 #include <doctest/doctest.h>
 
 #include "chaos/sim/world.hpp"
@@ -33,7 +34,8 @@ TEST_CASE("each rule that is broken on purpose is found, and the same seed is cl
   std::vector<bool> covered(rule_count, false);
   for (const auto& f : findings) {
     CAPTURE(std::string(to_string(f.broken)));
-    CHECK(sim::run_seed({.seed = f.seed, .broken = broken_rules(f.broken), .trace = false}).violated.has_value());
+    CHECK(sim::run_seed({.seed = f.seed, .broken = broken_rules(f.broken), .trace = false})
+              .violated.has_value());
     CHECK_FALSE(sim::run_seed({.seed = f.seed, .broken = {}, .trace = false}).violated.has_value());
     covered[static_cast<unsigned>(f.broken)] = true;
   }

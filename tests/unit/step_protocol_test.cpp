@@ -35,7 +35,9 @@ struct bench {
     j.checkpoint.interval_steps = 10;
     return j;
   }
-  void order(coordinator_order o, std::uint32_t term = 1) { logic.order({term_number(term), me, std::move(o)}); }
+  void order(coordinator_order o, std::uint32_t term = 1) {
+    logic.order({term_number(term), me, std::move(o)});
+  }
   template <class T>
   std::vector<T> take() {
     std::vector<T> found;
@@ -71,8 +73,8 @@ struct bench {
     order(start_order{first_era});
     out.clear();
   }
-  void hear(const incarnation& from, frame_body body, std::uint64_t step, std::optional<verdict> observed = {},
-            era at = first_era) {
+  void hear(const incarnation& from, frame_body body, std::uint64_t step,
+            std::optional<verdict> observed = {}, era at = first_era) {
     logic.received({timeline, at, {at, 0}, step_number(step), from, observed, std::move(body)});
   }
   // alice, up to where only bob's vote lacks.

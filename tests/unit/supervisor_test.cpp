@@ -22,7 +22,8 @@ worker_hello hello(const incarnation& who, std::uint64_t numeric_class = 7) {
 }
 
 struct bench {
-  explicit bench(durable_state known = {}, std::uint32_t term = 1) : logic(term_number(term), job(), options(), known, {}, out, now) {}
+  explicit bench(durable_state known = {}, std::uint32_t term = 1)
+      : logic(term_number(term), job(), options(), known, {}, out, now) {}
   static job_config job() {
     job_config j;
     j.name = "test";
@@ -170,7 +171,8 @@ TEST_CASE("a broken link between two that live opens an era of the same members"
   b.logic.received(link_complaint{alice, bob, b.logic.state().at, "reset"}, b.now);
   CHECK(b.logic.where() == stage::fencing);
   CHECK_FALSE(b.logic.is_fenced(bob));
-  b.logic.received(link_complaint{bob, alice, {term_number(1), 1}, "reset"}, b.now);  // of the era before: no news
+  b.logic.received(link_complaint{bob, alice, {term_number(1), 1}, "reset"},
+                   b.now);  // of the era before: no news
   CHECK(b.logic.where() == stage::fencing);
 }
 
@@ -268,7 +270,9 @@ TEST_CASE("members that end with different state fail the job") {
   bench b;
   b.run({alice, bob});
   for (const auto& [who, hash] : {std::pair{alice, 1}, std::pair{bob, 2}})
-    b.logic.received(final_report{who, b.logic.state().timeline, step_number(100), {static_cast<std::uint64_t>(hash)}}, b.now);
+    b.logic.received(
+        final_report{who, b.logic.state().timeline, step_number(100), {static_cast<std::uint64_t>(hash)}},
+        b.now);
   CHECK(b.noted(event_kind::job_failed));
 }
 

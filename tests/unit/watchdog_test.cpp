@@ -44,7 +44,8 @@ TEST_CASE("a slow worker that gets on is left alone") {
   watchdog w(1s);
   const watchdog::time_point start{};
   w.step_decided(start);
-  for (int i = 0; i < 5; ++i) w.heard(beat(bob, worker_phase::compute, static_cast<std::uint64_t>(i)), start + i * 500ms);
+  for (int i = 0; i < 5; ++i)
+    w.heard(beat(bob, worker_phase::compute, static_cast<std::uint64_t>(i)), start + i * 500ms);
   CHECK_FALSE(w.late(both(), start + 2500ms));
 }
 

@@ -1,5 +1,5 @@
-// Frames over the data links. The protocol's send never fails and never waits: what a full link does not take is kept,
-// in order, until it does; a link that takes nothing for too long is somebody's lease, not ours.
+// Frames over the data links. The protocol's send never fails and never waits: what a full link does not take
+// is kept, in order, until it does; a link that takes nothing for too long is somebody's lease, not ours.
 #pragma once
 
 #include <deque>
@@ -30,7 +30,8 @@ class frame_links {
 
   endpoint local() const { return links_->local(); }
   void set_peers(std::vector<peer> peers) { links_->set_peers(std::move(peers)); }
-  // On the session that the caller knows of; if that has broken the frame is dropped: the break was or will be told.
+  // On the session that the caller knows of; if that has broken the frame is dropped: the break was or will
+  // be told.
   void send(const incarnation& to, std::uint64_t session, const frame& f);
   void close();
 

@@ -154,8 +154,8 @@ void step_protocol::on_ready(const frame& f, const ready_note& r) { ready_[r.tar
 std::vector<incarnation> step_protocol::learners() const {
   std::vector<incarnation> found;
   const auto& next = proposal_->next;
-  for (std::uint16_t index = 0; index < next.members.size(); ++index) {
-    const auto& who = next.members[index].who;
+  for (const auto& m : next.members) {
+    const auto& who = m.who;
     bool learns = !plan_->has_member(who);
     for (std::uint32_t i = 0; i < tile_count_ && !learns; ++i)
       learns = next.holds(who, tile_id(i)) && !plan_->holds(who, tile_id(i));
