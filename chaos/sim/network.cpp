@@ -19,6 +19,7 @@ void world::connect_link(std::size_t a, std::size_t b) {
     incoming.last = std::max(incoming.last, clock_ + random(10, 500));
     on_process(me, incoming.last, [this, me = me, peer = peer, session, &l] {
       if (l.session != session || !l.up) return;
+      processes_[me]->linked[peer] = session;
       processes_[me]->logic->link_up(processes_[peer]->id);
     });
   }
@@ -36,6 +37,7 @@ void world::break_link(std::size_t a, std::size_t b, bool reconnect) {
     incoming.last = std::max(incoming.last, clock_ + random(10, 2000));
     both_down = std::max(both_down, incoming.last);
     on_process(me, incoming.last, [this, me = me, peer = peer] {
+      processes_[me]->linked.erase(peer);
       processes_[me]->logic->link_down(processes_[peer]->id, "the link broke");
     });
   }
@@ -45,6 +47,9 @@ void world::break_link(std::size_t a, std::size_t b, bool reconnect) {
 void world::send_frame(std::size_t from, const incarnation& to, frame f) {
   const auto target = index_of(to);
   auto& l = link_of(from, target);
+  // Sent on the session that the sender knows: nothing slips into one that it has not heard of.
+  const auto known = processes_[from]->linked.find(target);
+  if (known == processes_[from]->linked.end() || known->second != l.session) return;
   if (!l.up || !processes_[target]->alive) return;
   auto& way = l.way[from < target ? 0 : 1];
   const auto number = ++way.sent;

@@ -62,6 +62,8 @@ class world {
     micros lane_free = 0;
     std::set<block> wanted;  // blocks still worth computing
     step_number wanted_step;
+    std::map<std::size_t, std::uint64_t>
+        linked;  // peers, and the session of the link as this process knows it
     // connection to the coordinator
     bool connected = false;
     std::uint64_t session = 0;
