@@ -32,7 +32,7 @@ void world::check_tile(std::size_t p, tile_id tile, step_number version) {
 }
 
 // One outcome a step, the oracle's; one plan an era and step.
-void world::check_verdict(const verdict& v) {
+void world::check_verdict(std::size_t p, const verdict& v) {
   auto want = oracle_->outcome(v.step);
   if (!(v.outcome == want)) fail("the verdict of step " + to_string(v.step) + " has another outcome");
   const auto [it, is_new] = verdicts_.emplace(std::pair{v.timeline, v.step}, v);
@@ -41,6 +41,9 @@ void world::check_verdict(const verdict& v) {
   if (is_new || v.plan > it->second.plan) it->second = v;
   const auto [plan, is_first] = plans_.emplace(std::pair{v.plan.at, v.step}, v.plan);
   if (!is_first && plan->second != v.plan) fail("two plans of one step in one era");
+  // The first to see a plan change is the worst to lose.
+  if (is_new && v.next_plan != v.plan && clock_ < quiet_after_ && chance(0.1))
+    at(clock_ + random(0, 6000), [this, p] { kill_process(p, "fault, right after a plan changed"); });
   auto& top = highest_[v.timeline];
   top = std::max(top, v.step);
 }

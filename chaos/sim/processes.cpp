@@ -91,7 +91,7 @@ struct world::worker_effects {
 
   void operator()(e::send& x) { sim.send_frame(p, x.to, std::move(x.what)); }
   void operator()(e::report& x) {
-    if (const auto* v = std::get_if<verdict_report>(&x.what)) sim.check_verdict(v->observed);
+    if (const auto* v = std::get_if<verdict_report>(&x.what)) sim.check_verdict(p, v->observed);
     sim.tell_coordinator(p, std::move(x.what));
   }
   void operator()(e::compute& x) {
@@ -322,7 +322,7 @@ void world::tick() {
     with_coordinator([&](auto& c) { c.tick(now()); });
     for (std::size_t p = 0; p < processes_.size() && coordinator_; ++p) {
       auto& w = *processes_[p];
-      if (!w.alive || coordinator_->is_fenced(w.id) || clock_ - w.heard < 60000) continue;
+      if (coordinator_->is_fenced(w.id) || clock_ - w.heard < 60000) continue;
       with_coordinator([&](auto& c) { c.lost(w.id, "its lease expired", now()); });
     }
     tick();

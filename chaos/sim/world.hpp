@@ -133,7 +133,7 @@ class world {
   [[noreturn]] void fail(const std::string& what) const;
   std::string where_all_are() const;
   void check_tile(std::size_t p, tile_id tile, step_number version);
-  void check_verdict(const verdict& v);
+  void check_verdict(std::size_t p, const verdict& v);
   void check_recovery(const recover_order& r);
   void check_letting_go(std::size_t p);
   void after_event(std::size_t p);

@@ -305,6 +305,33 @@ TEST_CASE("nobody is prepared for a plan before its learners are ready") {
   CHECK(std::get<vote_frame>(votes[0].body).prepared == plan_id{first_era, 1});
 }
 
+TEST_CASE(
+    "nobody votes for the first step under a new plan before each leaver knows the verdict that named it") {
+  for (const bool is_broken : {false, true}) {
+    bench a(alice, is_broken ? broken_rules(rule::await_leavers) : broken_rules{});
+    a.start();
+    proposal_order p;
+    p.timeline = timeline;
+    p.base = {first_era, 0};
+    p.next.id = {first_era, 1};
+    p.next.members = {{alice, {{0, 4}}}};
+    p.next.holders = {{0}};
+    p.leavers = {bob};
+    a.order(p);
+    a.reduce_step(1);
+    auto vote = bench::vote();
+    vote.prepared = p.next.id;
+    a.hear(bob, vote, 1);
+    REQUIRE(a.logic.current()->id == p.next.id);
+    a.logic.tile_applied(step_number(1), tile_id(0));
+    a.logic.block_computed(step_number(2), {0, 4}, {1.0, {bytes('a')}});
+    a.logic.tile_reduced(step_number(2), tile_id(0), {tile_id(0), 4.0, true, 2.0, bytes('g')});
+    CHECK((a.logic.newest()->step == step_number(2)) == is_broken);
+    a.hear(bob, verdict_ack{p.next.id}, 2);
+    CHECK(a.logic.newest()->step == step_number(2));
+  }
+}
+
 TEST_CASE("more frames of a newer era than can be held are dropped, and somebody is told") {
   effects out;
   step_protocol logic(alice, bench::job(), 1, out, {}, {.held_frames_max = 2, .backlog_steps_max = 8});
