@@ -14,6 +14,7 @@ namespace {
 using self_type = runtime::hardened<worker_actor, worker_state>;
 using namespace std::chrono_literals;
 
+constexpr auto hello_pause = 200ms;  // before one that was not taken is said again
 constexpr std::size_t decided_kept = 256;
 constexpr std::size_t decided_max = 100'000;  // while there is no coordinator
 
@@ -49,7 +50,7 @@ void say_hello(self_type* self, const std::function<void(const std::string&)>& s
   hello.type_table = wire::type_table_hash();
   const auto again = [self] {
     self->state.coordinator = nullptr;
-    self->state.connector->connect();
+    self->delayed_send(self, hello_pause, hello_again{});
   };
   self->request(state.coordinator, 2s, hello)
       .then(
@@ -115,6 +116,7 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   return {
       [self](const order_envelope& o) { self->state.shell->order(o); },
       [self](const here& h) { h.what(*self->state.shell); },
+      [self](const hello_again&) { self->state.connector->connect(); },
       [self, stop = options.stop](const coordinator_found& c) {
         self->state.coordinator = caf::actor_cast<wire::coordinator_actor>(c.who);
         self->monitor(self->state.coordinator);

@@ -21,14 +21,17 @@ struct here {
 struct coordinator_found {
   caf::strong_actor_ptr who;
 };
+struct hello_again {};
 
 }  // namespace perdura::worker
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(perdura::worker::here)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(perdura::worker::hello_again)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(perdura::worker::coordinator_found)
 
 namespace perdura::worker {
 
-using worker_actor = wire::worker_control_actor::extend<wire::cast<here>, wire::cast<coordinator_found>>;
+using worker_actor = wire::worker_control_actor::extend<wire::cast<here>, wire::cast<hello_again>,
+                                                        wire::cast<coordinator_found>>;
 
 struct worker_actor_options {
   shell_options shell;

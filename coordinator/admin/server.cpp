@@ -128,7 +128,11 @@ class loop final : kj::TaskSet::ErrorHandler {
   }
 
   void drop(connection& c, const char* why) {
-    log::warn(std::string("admin: a client was cut off: ") + why);
+    // A flood of clients must not become a flood of lines.
+    const auto now = shared_.timer.now();
+    const auto level = now - last_warning_ > 1 * kj::SECONDS ? log::level::warn : log::level::debug;
+    if (level == log::level::warn) last_warning_ = now;
+    log::write(level, std::string("admin: a client was cut off: ") + why);
     ++cut_off_;
     c.drop.fulfiller->fulfill();
   }
@@ -151,6 +155,7 @@ class loop final : kj::TaskSet::ErrorHandler {
   std::atomic<std::uint64_t>& accepted_;
   std::atomic<std::uint64_t>& cut_off_;
   std::list<connection*> connections_;
+  kj::TimePoint last_warning_ = kj::origin<kj::TimePoint>();
   kj::TaskSet tasks_;  // owns the connections; last, so that they go first
 };
 

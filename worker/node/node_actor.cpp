@@ -113,8 +113,13 @@ node_actor::behavior_type agent(self_type* self, node_options options) {
   auto& system = self->home_system();
   state.lane = std::make_unique<runtime::connect_lane>(
       system, runtime::interface_of<wire::coordinator_actor>(system), state.options.coordinator,
-      runtime::back_off{}, [handle = caf::actor_cast<caf::actor>(self)](result<caf::strong_actor_ptr> found) {
+      runtime::back_off{},
+      [handle = caf::actor_cast<caf::actor>(self), is_told = false](const auto& found) mutable {
         if (found) caf::anon_send(handle, connected{*found});
+        // Once until it is there, not at each attempt.
+        else if (!is_told)
+          log::warn(found.failure().message + "; tried again until it answers");
+        is_told = !found;
       });
   self->set_down_handler([self](const caf::down_msg& down) { on_down(self, down); });
   state.lane->connect();
