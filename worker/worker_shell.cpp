@@ -235,9 +235,8 @@ void worker_shell::run(effect::report& e) {
 void worker_shell::run(effect::compute& e) {
   lane_.compute(e.step, e.slots,
                 [this, e, number = job_number_, made = trainer_](const std::atomic<bool>& stop) {
-                  const auto g = made->compute_block(e.step, e.slots, stop);
+                  const auto g = made->compute_block(e.step, e.slots, stop, &progress_.slots_done);
                   if (!g) return;
-                  progress_.slots_done += e.slots.size;
                   progress_.slot_nanoseconds += g->spent.count();
                   auto parts = std::make_shared<computed_block>(cut(*g, made->tiles()));
                   around_.post([e, number, parts](worker_shell& w) {

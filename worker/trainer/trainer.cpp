@@ -91,8 +91,8 @@ class one_lane_trainer final : public trainer {
     state_.restart_optimizer();
   }
 
-  std::optional<block_gradient> compute_block(step_number step, block slots,
-                                              const std::atomic<bool>& stop) override;
+  std::optional<block_gradient> compute_block(step_number step, block slots, const std::atomic<bool>& stop,
+                                              std::atomic<std::uint64_t>* slots_done) override;
   reduced_tile reduce(tile_id id, std::span<const tile_partial> partials) override;
 
   void apply(tile_id id, const blob& gradient, const step_outcome& outcome) override {
@@ -149,7 +149,8 @@ class one_lane_trainer final : public trainer {
 };
 
 std::optional<block_gradient> one_lane_trainer::compute_block(step_number step, block slots,
-                                                              const std::atomic<bool>& stop) {
+                                                              const std::atomic<bool>& stop,
+                                                              std::atomic<std::uint64_t>* slots_done) {
   PERDURA_CHECK(is_aligned(slots) && slots.end() <= job_.batch.slots,
                 "a block is aligned and within the step's slots");
   const auto begin = std::chrono::steady_clock::now();
@@ -160,6 +161,7 @@ std::optional<block_gradient> one_lane_trainer::compute_block(step_number step, 
     input_.draw(data_, draws_, step, slot);
     auto buffer = gradients_->take();
     const double loss = run_slot(buffer.get());
+    if (slots_done) slots_done->fetch_add(1, std::memory_order_relaxed);
     pending.push_back({1, loss, std::move(buffer)});
     while (pending.size() > 1 && pending.back().slots == pending[pending.size() - 2].slots) {
       auto& left = pending[pending.size() - 2];

@@ -56,9 +56,11 @@ class trainer {
   virtual void initialise() = 0;
 
   // Slots are executed one by one, each with a fresh gradient, summed along the tree. Empty when `stop` was
-  // set meanwhile (it is looked at between slots).
+  // set meanwhile (it is looked at between slots). `slots_done` counts them one by one, for those who watch
+  // from another thread whether this one gets on.
   virtual std::optional<block_gradient> compute_block(step_number step, block slots,
-                                                      const std::atomic<bool>& stop) = 0;
+                                                      const std::atomic<bool>& stop,
+                                                      std::atomic<std::uint64_t>* slots_done = nullptr) = 0;
   // Finishes the tree: partials cover all slots, disjoint, in slot order. Divides gradient and loss by the
   // batch size.
   virtual reduced_tile reduce(tile_id tile, std::span<const tile_partial> partials) = 0;
