@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 namespace perdura::runtime {
 
@@ -73,7 +74,10 @@ result<void> open_log(const log_options& options) {
     made->flush_on(spdlog::level::trace);
     // A full disk must not flood standard error.
     made->set_error_handler([](const std::string&) {});
-    logger = made.release();
+    // Another thread may be writing to the one before: it stays, too.
+    static auto& opened = *new std::vector<std::unique_ptr<spdlog::logger>>;
+    opened.push_back(std::move(made));
+    logger = opened.back().get();
   } catch (const std::exception& e) {
     return error{errc::io, "cannot write the log " + options.file + ": " + e.what() +
                                "; choose another with log_folder"};
