@@ -1,10 +1,7 @@
 #include "worker/worker_actor.hpp"
 
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "actors/base/log.hpp"
+#include "actors/runtime/process.hpp"
 #include "actors/wire/codec.hpp"
 
 namespace perdura::worker {
@@ -18,15 +15,6 @@ constexpr auto hello_pause = 200ms;  // before one that was not taken is said ag
 constexpr std::size_t decided_kept = 256;
 constexpr std::size_t decided_max = 100'000;  // while there is no coordinator
 
-std::uint64_t resident_bytes() {
-  std::FILE* f = std::fopen("/proc/self/statm", "r");
-  if (!f) return 0;
-  unsigned long size = 0, resident = 0;
-  const bool ok = std::fscanf(f, "%lu %lu", &size, &resident) == 2;
-  std::fclose(f);
-  return ok ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
-}
-
 // On a thread of its own (detached), since the trainer starves all others on a busy machine.
 caf::behavior heartbeats(caf::event_based_actor* self, wire::coordinator_actor to, incarnation who,
                          const progress* seen, std::chrono::milliseconds every) {
@@ -38,7 +26,7 @@ caf::behavior heartbeats(caf::event_based_actor* self, wire::coordinator_actor t
     h.phase = seen->phase;
     h.slots_done = seen->slots_done;
     h.slot_seconds = static_cast<double>(seen->slot_nanoseconds.load()) * 1e-9;
-    h.resident_bytes = resident_bytes();
+    h.resident_bytes = runtime::resident_bytes();
     self->send(to, h);
     self->delayed_send(self, every, std::uint32_t{0});
   }};

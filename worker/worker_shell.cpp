@@ -7,19 +7,13 @@
 
 #include "actors/base/check.hpp"
 #include "actors/base/log.hpp"
+#include "actors/base/overloaded.hpp"
 #include "actors/runtime/config_file.hpp"
 #include "storage/checkpoint_reader.hpp"
 
 namespace perdura::worker {
 
 namespace {
-
-template <class... F>
-struct overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-overloaded(F...) -> overloaded<F...>;
 
 // The parts of a flat gradient, by tile; they share its bytes.
 computed_block cut(const block_gradient& g, const std::vector<tile>& tiles) {

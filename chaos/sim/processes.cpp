@@ -1,19 +1,11 @@
 #include <algorithm>
 
+#include "actors/base/overloaded.hpp"
 #include "chaos/sim/world.hpp"
 
 namespace perdura::sim {
 
 namespace e = perdura::worker::effect;
-
-namespace {
-template <class... F>
-struct overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-overloaded(F...) -> overloaded<F...>;
-}  // namespace
 
 std::size_t world::start_process() {
   const auto p = processes_.size();

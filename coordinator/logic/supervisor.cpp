@@ -3,17 +3,11 @@
 #include <algorithm>
 
 #include "actors/base/check.hpp"
+#include "actors/base/overloaded.hpp"
 
 namespace perdura::coordinator {
 
 namespace {
-
-template <class... F>
-struct overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-overloaded(F...) -> overloaded<F...>;
 
 bool contains(const std::vector<incarnation>& list, const incarnation& who) {
   return std::find(list.begin(), list.end(), who) != list.end();

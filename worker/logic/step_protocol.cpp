@@ -3,20 +3,10 @@
 #include <algorithm>
 
 #include "actors/base/check.hpp"
+#include "actors/base/overloaded.hpp"
 #include "worker/logic/outcome.hpp"
 
 namespace perdura::worker {
-
-namespace {
-
-template <class... F>
-struct overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-overloaded(F...) -> overloaded<F...>;
-
-}  // namespace
 
 step_protocol::step_protocol(incarnation self, const job_config& job, std::uint32_t tile_count, effects& out,
                              broken_rules broken, protocol_limits limits)
