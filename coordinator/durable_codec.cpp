@@ -19,7 +19,7 @@ namespace perdura::coordinator {
 namespace {
 
 // Each entry starts with the format's version, so that a later build can tell what it reads.
-constexpr std::uint32_t format_version = 1;
+constexpr std::uint32_t format_version = 2;
 
 template <class T>
 std::string with_version(const T& x) {

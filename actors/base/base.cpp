@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "actors/base/check.hpp"
+#include "actors/base/config.hpp"
 #include "actors/base/control.hpp"
 #include "actors/base/frames.hpp"
 #include "actors/base/ids.hpp"
@@ -117,6 +118,17 @@ bool step_outcome::operator==(const step_outcome& o) const {
 
 bool vote_part::operator==(const vote_part& o) const {
   return tile == o.tile && same_bits(norm2, o.norm2) && finite == o.finite && same_bits(loss, o.loss);
+}
+
+sharding_level level_of(const job_config& job) {
+  if (job.sharding == "optimizer") return sharding_level::optimizer;
+  if (job.sharding == "gradients") return sharding_level::gradients;
+  if (job.sharding == "parameters") return sharding_level::parameters;
+  return sharding_level::replicated;
+}
+
+std::uint32_t holders_wanted(const job_config& job) {
+  return level_of(job) == sharding_level::replicated ? 0 : job.replicas;
 }
 
 bool is_aligned(const block& b) { return std::has_single_bit(b.size) && b.first % b.size == 0; }

@@ -15,6 +15,8 @@ struct model_config {
   std::uint32_t heads = 2;  // divides width
   std::uint32_t patch = 4;  // divides the image's side
   std::uint32_t mlp_ratio = 4;
+  // Keep only each block's input for the backward pass and run the block again there.
+  bool activation_checkpointing = false;
 };
 
 struct data_config {
@@ -26,6 +28,9 @@ struct data_config {
 struct batch_config {
   std::uint32_t size = 128;  // samples a step; a multiple of slots
   std::uint32_t slots = 16;  // V, a power of two
+  // Slots whose stages run side by side in one pass where gradients or parameters are sharded: a stage is
+  // gathered once for all of them. A power of two.
+  std::uint32_t pass_slots = 4;
 };
 
 struct optimizer_config {
@@ -48,7 +53,12 @@ struct checkpoint_config {
 
 struct elastic_config {
   std::uint32_t min_workers = 1;  // fewer than these and the job waits
-  std::uint32_t max_skips = 20;   // non-finite steps in a row that end the job
+  std::uint32_t max_workers = 0;  // quota; 0: none
+  std::uint32_t spares = 0;  // workers kept ready, with the job loaded, to replace one that is lost or slow
+  std::uint32_t max_skips = 20;         // non-finite steps in a row that end the job
+  bool rebalance = true;                // slots follow measured speed
+  bool evict_slow = true;               // a member without which steps are faster is let go
+  std::uint32_t transfer_mb_per_s = 0;  // of each worker, for copies to learners; 0: as fast as it goes
 };
 
 struct sample_config {
@@ -56,11 +66,23 @@ struct sample_config {
   std::uint32_t steps = 40;
 };
 
+// Who holds what. Each level shards what the one before does, and more.
+enum class sharding_level : std::uint8_t {
+  replicated,  // all state everywhere
+  optimizer,   // ZeRO-1: moments, average and master weights at the tile's holders
+  gradients,   // ZeRO-2: gradients leave for the tile's owner as soon as they are there, and are not kept
+  parameters,  // ZeRO-3: parameters are gathered a stage ahead of their use and freed behind
+};
+
 struct job_config {
   std::string name = "job";
   std::uint64_t seed = 1;
   std::uint64_t steps = 600;
+  // fp32, or bf16: operands of matrix products are rounded to it, sums and the master weights are fp32.
   std::string precision = "fp32";
+  std::string sharding = "replicated";  // a sharding_level by name
+  std::uint32_t replicas = 2;           // holders of each tile where state is sharded, owner included
+  std::int32_t priority = 0;            // of two jobs that want the same workers the higher goes first
   model_config model;
   data_config data;
   batch_config batch;
@@ -86,5 +108,9 @@ struct cluster_config {
   std::uint64_t log_bytes_max = 16u << 20;        // a log file is rotated at this size
   std::uint32_t log_files = 4;
 };
+
+sharding_level level_of(const job_config& job);
+// Holders of each tile; 0: every member.
+std::uint32_t holders_wanted(const job_config& job);
 
 }  // namespace perdura

@@ -13,7 +13,7 @@
 
 namespace perdura {
 
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 
 struct endpoint {
   std::string host;
@@ -162,6 +162,14 @@ struct worker_report {
 // ---- node agent and coordinator
 
 // An agent's first word on each connection.
+// Where a machine stands. Replicas avoid what they share; an empty label is shared with nobody.
+struct node_labels {
+  std::string host;  // two agents on one machine say the same; empty: a machine of its own
+  std::string rack;
+  std::string zone;
+  bool operator==(const node_labels&) const = default;
+};
+
 struct node_hello {
   std::uint32_t protocol{};
   std::uint64_t type_table{};  // wire::type_table_hash() of the sender
@@ -170,6 +178,15 @@ struct node_hello {
   std::string host;
   std::uint32_t devices{};  // workers it starts, one a device
   std::uint32_t pid{};
+  node_labels labels;
+  bool going = false;  // it has been told to go: a notice follows, nothing new is placed there
+};
+
+// The machine is about to go: its workers hand over what they hold. Sent again on each connection.
+struct node_notice {
+  incarnation who;
+  std::uint32_t deadline_ms{};  // from now
+  std::string why;              // "SIGTERM", "the notice file ...", "the metadata service said ..."
 };
 
 struct node_heartbeat {
@@ -268,6 +285,7 @@ struct proposal_order {
   plan_id base;
   plan next;
   std::vector<incarnation> leavers;  // members of the base that `next` lacks
+  std::vector<tile_move> moves;      // the difference of the two maps
   bool operator==(const proposal_order&) const = default;
 };
 

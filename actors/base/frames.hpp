@@ -34,11 +34,25 @@ struct parameters_frame {
   blob values;
 };
 
+// "I need the parameters of this tile at version `step`", to the tile's owner.
+struct parameters_request {
+  tile_id tile;
+};
+
 // All state of a tile at version `step`, from its feeder to a learner of plan `target`.
 struct tile_copy_frame {
   plan_id target;
   tile_id tile;
+  std::uint64_t hash{};  // of the state: XXH3
   blob state;
+};
+
+// From a learner of plan `target` to the tile's feeder: the next copy may come. Where the learner still has
+// the tile from a feed that broke off, `have` says at which version: that much need not be sent again.
+struct feed_note {
+  plan_id target;
+  tile_id tile;
+  std::optional<step_number> have;
 };
 
 struct vote_part {
@@ -69,7 +83,7 @@ struct ready_note {
 };
 
 using frame_body = std::variant<partial_frame, reduced_frame, parameters_frame, tile_copy_frame, vote_frame,
-                                verdict_note, verdict_ack, ready_note>;
+                                verdict_note, verdict_ack, ready_note, parameters_request, feed_note>;
 
 struct frame {
   timeline_number timeline;

@@ -30,11 +30,13 @@ struct plan_member {
 // What a plan asks for beside its members; takes effect, as the plan does, at the verdict that names it.
 enum class plan_action : std::uint8_t { train, pause, stop };
 
+using member_index = std::uint32_t;
+
 struct plan {
   plan_id id;
   std::vector<plan_member> members;  // sorted by incarnation
   // For each tile the indices (into members) of its holders, the owner first.
-  std::vector<std::vector<std::uint16_t>> holders;
+  std::vector<std::vector<member_index>> holders;
   plan_action action = plan_action::train;
   // Snapshot the state at the verdict that makes this plan effective.
   bool snapshot = false;
@@ -44,6 +46,14 @@ struct plan {
   bool has_member(const incarnation& who) const { return find(who) != nullptr; }
   const incarnation& owner(tile_id tile) const { return members[holders[tile.value].front()].who; }
   bool holds(const incarnation& who, tile_id tile) const;
+};
+
+// A copy of a tile that a new holder needs, from a holder near to it.
+struct tile_move {
+  tile_id tile;
+  incarnation from;
+  incarnation to;
+  bool operator==(const tile_move&) const = default;
 };
 
 // All numbers of a step that depend on every tile; computed once from the votes, then only carried.

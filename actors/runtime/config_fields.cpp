@@ -24,6 +24,10 @@ class section {
     table_.push_back({name_, key, value, unit, least, most, {}, why});
     return *this;
   }
+  section& flag(const char* key, bool* value, const char* why) {
+    table_.push_back({name_, key, value, "", 0, 0, {}, why});
+    return *this;
+  }
   section& text(const char* key, std::string* value, std::vector<std::string> choices, const char* why) {
     table_.push_back({name_, key, value, "", 0, 0, std::move(choices), why});
     return *this;
@@ -53,7 +57,16 @@ config_table fields_of(job_config& j) {
       .number("seed", &j.seed, 0, seed_most, "",
               "with the rest of this file it determines every bit of the result")
       .number("steps", &j.steps, 1, steps_most, "steps", "the job ends after this one")
-      .text("precision", &j.precision, {"fp32"}, "of parameters, gradients and their sums");
+      .text("precision", &j.precision, {"fp32", "bf16"},
+            "bf16: operands of matrix products are rounded to it; sums and the master weights stay fp32")
+      .text("sharding", &j.sharding, {"replicated", "optimizer", "gradients", "parameters"},
+            "what is divided among the workers: nothing, optimizer state (ZeRO-1), gradients too (ZeRO-2), "
+            "parameters too (ZeRO-3)")
+      .number("replicas", &j.replicas, 1, 16, "holders",
+              "of each tile where state is divided, in different failure domains; with 2 or more no single "
+              "failure costs a step")
+      .number("priority", &j.priority, -1000, 1000, "",
+              "of two jobs that want the same workers the higher goes first");
   section(t, "model")
       .text("kind", &j.model.kind, {"dit"}, "diffusion transformer with adaLN-Zero")
       .number("width", &j.model.width, 8, 8192, "", "of the residual stream; a multiple of heads")
@@ -61,7 +74,9 @@ config_table fields_of(job_config& j) {
       .number("heads", &j.model.heads, 1, 128, "", "of the attention; divides width")
       .number("patch", &j.model.patch, 1, 28, "pixels",
               "side of an image patch, one token each; divides the image's side")
-      .number("mlp_ratio", &j.model.mlp_ratio, 1, 16, "", "hidden width of a block's MLP over width");
+      .number("mlp_ratio", &j.model.mlp_ratio, 1, 16, "", "hidden width of a block's MLP over width")
+      .flag("activation_checkpointing", &j.model.activation_checkpointing,
+            "keep only each block's input for the backward pass and run the block again there");
   section(t, "data")
       .text("kind", &j.data.kind, {"fashion-mnist"}, "")
       .text("folder", &j.data.folder, {}, "where the data set lies, on every machine that trains")
@@ -72,7 +87,10 @@ config_table fields_of(job_config& j) {
       .number(
           "slots", &j.batch.slots, 1, 4096, "",
           "pieces of the batch that workers share out, a power of two; at least 4 times the workers, and 4 "
-          "samples each, for speed");
+          "samples each, for speed")
+      .number("pass_slots", &j.batch.pass_slots, 1, 256, "slots",
+              "that run side by side in one pass where gradients or parameters are sharded: each gather "
+              "serves all of them; a power of two");
   section(t, "optimizer")
       .text("kind", &j.optimizer.kind, {"adamw"}, "")
       .number("learning_rate", &j.optimizer.learning_rate, 0, 10, "", "the highest")
@@ -92,6 +110,14 @@ config_table fields_of(job_config& j) {
       .number("keep", &j.checkpoint.keep, 1, 1000, "checkpoints", "the newest, the others are deleted");
   section(t, "elastic")
       .number("min_workers", &j.elastic.min_workers, 1, 1024, "workers", "with fewer the job waits")
+      .number("max_workers", &j.elastic.max_workers, 0, 100000, "workers",
+              "its quota; 0: as many as there are")
+      .number("spares", &j.elastic.spares, 0, 1024, "workers",
+              "kept ready beside the members, to replace one that is lost or slow")
+      .flag("rebalance", &j.elastic.rebalance, "slots follow the measured speed of the workers")
+      .flag("evict_slow", &j.elastic.evict_slow, "a member without which steps are faster is let go")
+      .number("transfer_mb_per_s", &j.elastic.transfer_mb_per_s, 0, 1e6, "MB/s",
+              "of each worker, for copies to newcomers; 0: not limited")
       .number("max_skips", &j.elastic.max_skips, 1, 1e6, "steps",
               "non-finite steps in a row that end the job");
   section(t, "sample")
@@ -145,6 +171,13 @@ std::vector<broken_rule> broken_rules(const job_config& j) {
            text(std::bit_floor(j.batch.slots)));
   rule(!is_power || j.batch.size % j.batch.slots == 0, {"batch.size", "batch.slots"},
        "is " + text(j.batch.size) + ", must be a multiple of batch.slots (" + text(j.batch.slots) + ")");
+  rule(std::has_single_bit(j.batch.pass_slots), {"batch.pass_slots"},
+       "is " + text(j.batch.pass_slots) + ", must be a power of two, for example " +
+           text(std::bit_floor(j.batch.pass_slots)));
+  rule(j.elastic.max_workers == 0 || j.elastic.max_workers >= j.elastic.min_workers,
+       {"elastic.max_workers", "elastic.min_workers"},
+       "is " + text(j.elastic.max_workers) + ", must be 0 or at least elastic.min_workers (" +
+           text(j.elastic.min_workers) + ")");
   rule(j.optimizer.warmup_steps <= j.steps, {"optimizer.warmup_steps", "steps"},
        "is " + text(j.optimizer.warmup_steps) + ", must be at most steps (" + text(j.steps) + ")");
   return broken;

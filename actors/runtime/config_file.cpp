@@ -22,7 +22,7 @@ std::string set_from_toml(config_field& field, const toml::node& node) {
   if (const auto* whole = node.as_integer())
     return set_number(field, static_cast<double>(whole->get()), true);
   if (const auto* real = node.as_floating_point()) return set_number(field, real->get(), false);
-  if (node.is_boolean()) return "is true or false, must be " + allowed_text(field);
+  if (const auto* is_on = node.as_boolean()) return set_switch(field, is_on->get());
   return "must be a single value, " + allowed_text(field);
 }
 

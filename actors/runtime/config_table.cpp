@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <numeric>
 
+#include "actors/base/overloaded.hpp"
+
 namespace perdura::runtime {
 
 namespace {
@@ -17,14 +19,8 @@ std::string number_text(double number) {
   return text;
 }
 
-template <class... F>
-struct overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-overloaded(F...) -> overloaded<F...>;
-
 bool is_text(const config_field& field) { return std::holds_alternative<std::string*>(field.value); }
+bool is_switch(const config_field& field) { return std::holds_alternative<bool*>(field.value); }
 bool is_real(const config_field& field) { return std::holds_alternative<double*>(field.value); }
 
 std::size_t edit_distance(const std::string& a, const std::string& b) {
@@ -72,6 +68,7 @@ error config_errors::all() const {
 }
 
 std::string allowed_text(const config_field& field) {
+  if (is_switch(field)) return "true or false";
   if (!is_text(field)) return number_text(field.least) + " to " + number_text(field.most);
   if (field.choices.empty()) return "text";
   std::string text = field.choices.size() == 1 ? "only: " : "one of: ";
@@ -82,12 +79,14 @@ std::string allowed_text(const config_field& field) {
 std::string value_text(const config_field& field) {
   return std::visit(overloaded{[](const std::string* v) { return '"' + *v + '"'; },
                                [](const double* v) { return number_text(*v); },
+                               [](const bool* v) { return std::string(*v ? "true" : "false"); },
                                [](const std::chrono::milliseconds* v) { return std::to_string(v->count()); },
                                [](const auto* v) { return std::to_string(*v); }},
                     field.value);
 }
 
 std::string set_number(config_field& field, double number, bool is_integer) {
+  if (is_switch(field)) return "is a number, must be true or false";
   if (is_text(field)) return "is a number, must be text in quotes (" + allowed_text(field) + ")";
   if (!is_integer && !is_real(field))
     return "is " + number_text(number) + ", must be a whole number, " + allowed_text(field);
@@ -95,7 +94,7 @@ std::string set_number(config_field& field, double number, bool is_integer) {
   if (!(number >= field.least && number <= field.most))
     return "is " + number_text(number) + ", must be " + allowed_text(field) +
            (field.unit.empty() ? "" : " " + field.unit);
-  std::visit(overloaded{[](std::string*) {}, [&](double* v) { *v = number; },
+  std::visit(overloaded{[](std::string*) {}, [](bool*) {}, [&](double* v) { *v = number; },
                         [&](std::chrono::milliseconds* v) {
                           *v = std::chrono::milliseconds(static_cast<std::int64_t>(number));
                         },
@@ -105,6 +104,7 @@ std::string set_number(config_field& field, double number, bool is_integer) {
 }
 
 std::string set_string(config_field& field, const std::string& text) {
+  if (is_switch(field)) return "is text, must be true or false, without quotes";
   auto* const* value = std::get_if<std::string*>(&field.value);
   if (value == nullptr)
     return "is text, must be " + std::string(is_real(field) ? "a number" : "a whole number") + ", " +
@@ -116,7 +116,16 @@ std::string set_string(config_field& field, const std::string& text) {
   return "";
 }
 
+std::string set_switch(config_field& field, bool is_on) {
+  auto* const* value = std::get_if<bool*>(&field.value);
+  if (value == nullptr) return "is true or false, must be " + allowed_text(field);
+  **value = is_on;
+  return "";
+}
+
 std::string set_from_text(config_field& field, const std::string& text) {
+  if (is_switch(field) && (text == "true" || text == "false")) return set_switch(field, text == "true");
+  if (is_switch(field)) return "is \"" + text + "\", must be true or false";
   if (is_text(field)) return set_string(field, text);
   double number = 0;
   const auto* end = text.data() + text.size();

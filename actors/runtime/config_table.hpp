@@ -14,7 +14,7 @@
 namespace perdura::runtime {
 
 using value_pointer = std::variant<std::uint16_t*, std::uint32_t*, std::uint64_t*, double*, std::string*,
-                                   std::chrono::milliseconds*>;
+                                   std::int32_t*, bool*, std::chrono::milliseconds*>;
 
 // One field of a struct that lives as long as the table.
 struct config_field {
@@ -62,6 +62,7 @@ std::vector<broken_rule> broken_rules(const cluster_config& cluster);
 // Sets a field, or says what is wrong and what is allowed.
 std::string set_number(config_field& field, double number, bool is_integer);
 std::string set_string(config_field& field, const std::string& text);
+std::string set_switch(config_field& field, bool is_on);
 // From a flag or the environment, where everything is text.
 std::string set_from_text(config_field& field, const std::string& text);
 

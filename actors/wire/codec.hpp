@@ -25,7 +25,8 @@ namespace perdura::wire {
   X(node_heartbeat)              \
   X(child_exit)                  \
   X(order_envelope)              \
-  X(node_order)
+  X(node_order)                  \
+  X(node_notice)
 
 // All of a frame but its blob.
 std::vector<std::byte> encode_head(const frame& f);

@@ -80,6 +80,7 @@ PERDURA_WIRE_STRUCT(step_outcome, 0, &step_outcome::gradient_norm, &step_outcome
                     &step_outcome::loss, &step_outcome::skips_in_a_row)
 PERDURA_WIRE_STRUCT(verdict, 0, &verdict::step, &verdict::timeline, &verdict::plan, &verdict::next_plan,
                     &verdict::outcome)
+PERDURA_WIRE_STRUCT(tile_move, 0, &tile_move::tile, &tile_move::from, &tile_move::to)
 PERDURA_WIRE_STRUCT(tile, 0, &tile::first, &tile::size, &tile::stage)
 
 // frames.hpp
@@ -87,7 +88,10 @@ PERDURA_WIRE_STRUCT(partial_frame, 1, &partial_frame::slots, &partial_frame::til
 PERDURA_WIRE_STRUCT(reduced_frame, 1, &reduced_frame::tile, &reduced_frame::norm2, &reduced_frame::finite,
                     &reduced_frame::loss)
 PERDURA_WIRE_STRUCT(parameters_frame, 1, &parameters_frame::tile)
-PERDURA_WIRE_STRUCT(tile_copy_frame, 1, &tile_copy_frame::target, &tile_copy_frame::tile)
+PERDURA_WIRE_STRUCT(tile_copy_frame, 1, &tile_copy_frame::target, &tile_copy_frame::tile,
+                    &tile_copy_frame::hash)
+PERDURA_WIRE_STRUCT(parameters_request, 0, &parameters_request::tile)
+PERDURA_WIRE_STRUCT(feed_note, 0, &feed_note::target, &feed_note::tile, &feed_note::have)
 PERDURA_WIRE_STRUCT(vote_part, 0, &vote_part::tile, &vote_part::norm2, &vote_part::finite, &vote_part::loss)
 PERDURA_WIRE_STRUCT(vote_frame, 0, &vote_frame::parts, &vote_frame::prepared)
 PERDURA_WIRE_STRUCT(verdict_note, 0)
@@ -129,8 +133,11 @@ PERDURA_WIRE_STRUCT(worker_failure, 0, &worker_failure::who, &worker_failure::wh
 PERDURA_WIRE_STRUCT(worker_report, 0, &worker_report::message)
 
 // control.hpp: node agent and coordinator
+PERDURA_WIRE_STRUCT(node_labels, 0, &node_labels::host, &node_labels::rack, &node_labels::zone)
 PERDURA_WIRE_STRUCT(node_hello, 0, &node_hello::protocol, &node_hello::type_table, &node_hello::who,
-                    &node_hello::name, &node_hello::host, &node_hello::devices, &node_hello::pid)
+                    &node_hello::name, &node_hello::host, &node_hello::devices, &node_hello::pid,
+                    &node_hello::labels, &node_hello::going)
+PERDURA_WIRE_STRUCT(node_notice, 0, &node_notice::who, &node_notice::deadline_ms, &node_notice::why)
 PERDURA_WIRE_STRUCT(node_heartbeat, 0, &node_heartbeat::who, &node_heartbeat::workers_alive,
                     &node_heartbeat::resident_bytes)
 PERDURA_WIRE_STRUCT(child_exit, 0, &child_exit::node, &child_exit::worker, &child_exit::how,
@@ -152,7 +159,7 @@ PERDURA_WIRE_STRUCT(recover_order, 0, &recover_order::at, &recover_order::timeli
                     &recover_order::restore, &recover_order::orphans, &recover_order::reduced)
 PERDURA_WIRE_STRUCT(start_order, 0, &start_order::at)
 PERDURA_WIRE_STRUCT(proposal_order, 0, &proposal_order::timeline, &proposal_order::base,
-                    &proposal_order::next, &proposal_order::leavers)
+                    &proposal_order::next, &proposal_order::leavers, &proposal_order::moves)
 PERDURA_WIRE_STRUCT(released_ack, 0, &released_ack::plan)
 PERDURA_WIRE_STRUCT(fenced_order, 0, &fenced_order::at)
 PERDURA_WIRE_STRUCT(dismiss_order, 0, &dismiss_order::job)

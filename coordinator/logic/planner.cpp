@@ -80,19 +80,19 @@ std::vector<plan_member> plan_blocks(std::uint32_t slots, std::vector<capacity> 
   return plan;
 }
 
-std::vector<std::vector<std::uint16_t>> plan_tiles(std::uint32_t tiles, std::uint16_t members,
-                                                   std::uint16_t replicas,
-                                                   const std::vector<std::vector<std::uint16_t>>& before) {
+std::vector<std::vector<member_index>> plan_tiles(std::uint32_t tiles, std::uint32_t members,
+                                                  std::uint32_t replicas,
+                                                  const std::vector<std::vector<member_index>>& before) {
   const std::size_t wanted = replicas == 0 ? members : std::min(replicas, members);
   std::vector<std::size_t> held(members), owned(members);
-  std::vector<std::vector<std::uint16_t>> plan(tiles);
+  std::vector<std::vector<member_index>> plan(tiles);
   for (std::uint32_t t = 0; t < tiles; ++t) {
     auto& holders = plan[t];
     if (t < before.size()) holders = before[t];
     if (holders.size() > wanted) holders.resize(wanted);
     while (holders.size() < wanted) {
-      std::uint16_t best = members;
-      for (std::uint16_t m = 0; m < members; ++m) {
+      member_index best = members;
+      for (member_index m = 0; m < members; ++m) {
         const bool has = std::find(holders.begin(), holders.end(), m) != holders.end();
         if (!has && (best == members || held[m] < held[best])) best = m;
       }

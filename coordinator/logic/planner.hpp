@@ -21,8 +21,8 @@ std::vector<plan_member> plan_blocks(std::uint32_t slots, std::vector<capacity> 
 // Holders of each tile, the owner first. `before[t]`: those that hold tile t now (indices into the same
 // members); they stay as far as `replicas` (0: all members) allows, since moving costs. Owners are spread
 // evenly.
-std::vector<std::vector<std::uint16_t>> plan_tiles(std::uint32_t tiles, std::uint16_t members,
-                                                   std::uint16_t replicas,
-                                                   const std::vector<std::vector<std::uint16_t>>& before);
+std::vector<std::vector<member_index>> plan_tiles(std::uint32_t tiles, std::uint32_t members,
+                                                  std::uint32_t replicas,
+                                                  const std::vector<std::vector<member_index>>& before);
 
 }  // namespace perdura::coordinator

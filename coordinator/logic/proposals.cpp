@@ -90,12 +90,12 @@ std::optional<proposal_order> supervisor::next_proposal(std::string& why) const 
     p.next.holders = state_.current.holders;
   } else {
     p.next.members = plan_blocks(job_.batch.slots, members);
-    std::vector<std::vector<std::uint16_t>> before(options_.tiles);
+    std::vector<std::vector<member_index>> before(options_.tiles);
     for (std::uint32_t t = 0; t < options_.tiles; ++t)
       for (std::size_t i = 0; i < p.next.members.size(); ++i)
         if (state_.current.holds(p.next.members[i].who, tile_id(t)))
-          before[t].push_back(static_cast<std::uint16_t>(i));
-    p.next.holders = plan_tiles(options_.tiles, static_cast<std::uint16_t>(p.next.members.size()),
+          before[t].push_back(static_cast<member_index>(i));
+    p.next.holders = plan_tiles(options_.tiles, static_cast<member_index>(p.next.members.size()),
                                 options_.replicas, before);
   }
   why = std::to_string(joining) + " join, " + std::to_string(leavers.size()) + " leave" +

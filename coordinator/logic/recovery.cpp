@@ -132,17 +132,17 @@ std::vector<plan_member> divide(const recovery_input& in, const std::set<incarna
   return plan_blocks(in.slots, std::move(capacities));
 }
 
-std::vector<std::vector<std::uint16_t>> assign_tiles(const std::vector<plan_member>& members,
-                                                     const std::vector<tile_holders>& tiles,
-                                                     std::vector<tile_id>& reduced) {
-  std::vector<std::vector<std::uint16_t>> holders(tiles.size());
+std::vector<std::vector<member_index>> assign_tiles(const std::vector<plan_member>& members,
+                                                    const std::vector<tile_holders>& tiles,
+                                                    std::vector<tile_id>& reduced) {
+  std::vector<std::vector<member_index>> holders(tiles.size());
   std::vector<std::size_t> owned(members.size());
   for (std::uint32_t t = 0; t < tiles.size(); ++t) {
-    std::vector<std::uint16_t> with_gradient, without;
+    std::vector<member_index> with_gradient, without;
     for (std::size_t m = 0; m < members.size(); ++m) {
       if (!contains(tiles[t].complete, members[m].who)) continue;
       (contains(tiles[t].reduced, members[m].who) ? with_gradient : without)
-          .push_back(static_cast<std::uint16_t>(m));
+          .push_back(static_cast<member_index>(m));
     }
     if (!with_gradient.empty()) reduced.push_back(tile_id(t));
     auto& able = with_gradient.empty() ? without : with_gradient;
@@ -199,7 +199,7 @@ recovery_decision restore(const recovery_input& in) {
   capacities.reserve(in.inventories.size());
   for (const auto& i : in.inventories) capacities.push_back({i.who, 1, {}});
   o.next.members = plan_blocks(in.slots, std::move(capacities));
-  o.next.holders = plan_tiles(in.tiles, static_cast<std::uint16_t>(o.next.members.size()), in.replicas, {});
+  o.next.holders = plan_tiles(in.tiles, static_cast<member_index>(o.next.members.size()), in.replicas, {});
   o.settled = in.restore.step;
   o.standing = in.restore_verdict;
   o.restore = in.restore;

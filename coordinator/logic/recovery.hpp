@@ -15,7 +15,7 @@ struct recovery_input {
   timeline_number timeline;
   std::uint32_t slots{};
   std::uint32_t tiles{};
-  std::uint16_t replicas{};                   // wanted of each tile when all is restored; 0: everywhere
+  std::uint32_t replicas{};                   // wanted of each tile when all is restored; 0: everywhere
   std::vector<inventory_report> inventories;  // of all survivors
   std::optional<verdict> record;              // newest verdict the coordinator knows, of this timeline
   step_number base;                           // where this timeline began, or the last recovery settled

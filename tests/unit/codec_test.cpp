@@ -65,7 +65,7 @@ struct filler {
     p.members.resize(p.members.size() + 1);
     for (auto& holders : p.holders) {
       holders.push_back(0);
-      for (auto& index : holders) index = static_cast<std::uint16_t>(index % p.members.size());
+      for (auto& index : holders) index = static_cast<member_index>(index % p.members.size());
     }
   }
   void repair(worker_hello& h) { h.protocol = protocol_version, h.type_table = wire::type_table_hash(); }

@@ -90,7 +90,7 @@ TEST_CASE("a wrong type is refused with what is allowed") {
   CHECK(job_errors("steps = 1.5") == "job.toml:1: steps: is 1.5, must be a whole number, 1 to 1000000000");
   CHECK(job_errors("steps = true") == "job.toml:1: steps: is true or false, must be 1 to 1000000000");
   CHECK(job_errors("precision = 32") ==
-        "job.toml:1: precision: is a number, must be text in quotes (only: fp32)");
+        "job.toml:1: precision: is a number, must be text in quotes (one of: fp32, bf16)");
   CHECK(job_errors("model = 3") == "job.toml:1: model: is unknown, did you mean \"model\"?");
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("a value out of its range is refused with the range") {
   CHECK(job_errors("[data]\nlabel_drop = nan").find("must be 0 to 1") != std::string::npos);
   CHECK(job_errors("[optimizer]\nlearning_rate = inf").find("must be 0 to 10") != std::string::npos);
   CHECK(job_errors("precision = \"fp23\"") ==
-        "job.toml:1: precision: is \"fp23\", must be only: fp32, did you mean \"fp32\"?");
+        "job.toml:1: precision: is \"fp23\", must be one of: fp32, bf16, did you mean \"fp32\"?");
 }
 
 TEST_CASE("values that do not fit together are refused by both names") {

@@ -87,7 +87,7 @@ TEST_CASE("replicated tiles are held by all, and owners are spread evenly") {
   const auto plan = plan_tiles(22, 3, 0, {});
   std::vector<int> owned(3);
   for (const auto& holders : plan) {
-    CHECK(std::set<std::uint16_t>(holders.begin(), holders.end()).size() == 3);
+    CHECK(std::set<member_index>(holders.begin(), holders.end()).size() == 3);
     ++owned[holders.front()];
   }
   CHECK(std::minmax_element(owned.begin(), owned.end()).second - owned.begin() >= 0);
@@ -96,7 +96,7 @@ TEST_CASE("replicated tiles are held by all, and owners are spread evenly") {
 
 TEST_CASE("tiles stay with those that hold them; what is missing is filled up") {
   const auto plan = plan_tiles(2, 3, 2, {{0, 1}, {1}});
-  CHECK(std::set<std::uint16_t>(plan[0].begin(), plan[0].end()) == std::set<std::uint16_t>{0, 1});
+  CHECK(std::set<member_index>(plan[0].begin(), plan[0].end()) == std::set<member_index>{0, 1});
   CHECK(plan[1].size() == 2);
   CHECK(std::find(plan[1].begin(), plan[1].end(), 1) != plan[1].end());
 }

@@ -71,7 +71,7 @@ void step_protocol::tile_copied(tile_id tile, step_number version, blob state) {
     f.copied = true;
     const auto& learner = key.first;
     out_.push_back(
-        effect::send{learner, make_frame(version, tile_copy_frame{proposal_->next.id, tile, state})});
+        effect::send{learner, make_frame(version, tile_copy_frame{proposal_->next.id, tile, 0, state})});
     for (auto& g : f.queue) out_.push_back(effect::send{learner, std::move(g)});
     f.queue.clear();
   }

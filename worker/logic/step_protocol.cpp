@@ -113,6 +113,7 @@ void step_protocol::accept(const frame& f) {
                         [&](const parameters_frame& x) { on_parameters(f, x); },
                         [&](const tile_copy_frame& x) { on_tile_copy(f, x); },
                         [&](const vote_frame& x) { on_vote(f, x); }, [](const verdict_note&) {},
+                        [](const parameters_request&) {}, [](const feed_note&) {},
                         [&](const verdict_ack& x) { on_verdict_ack(f, x); },
                         [&](const ready_note& x) { on_ready(f, x); }},
              f.body);
