@@ -1,23 +1,21 @@
-// The coordinator around its logic: who is connected, which job runs, what is written down, what is shown.
-// Turns what arrives into events for the supervisor and its effects into durable writes and orders, in their
-// order. Runs on one thread, its actor's, which may wait for the disk.
+// The coordinator around its logic: who is connected, which jobs run and on which workers, what is shown.
+// What belongs to one job is in job_run.hpp. Runs on one thread, its actor's, which may wait for the disk.
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/base/config.hpp"
 #include "coordinator/admin/service.hpp"
 #include "coordinator/checkpoint_keeper.hpp"
+#include "coordinator/job_run.hpp"
 #include "coordinator/journal.hpp"
-#include "coordinator/logic/supervisor.hpp"
-#include "coordinator/logic/watchdog.hpp"
 
 namespace perdura::coordinator {
 
@@ -39,14 +37,15 @@ struct surroundings {
   std::function<void()> end;  // all nodes have been told to stop
 };
 
-class coordinator_shell {
+class coordinator_shell : private job_host {
  public:
   coordinator_shell(shell_options options, std::unique_ptr<journal> memory,
                     std::unique_ptr<checkpoint_keeper> keeper, surroundings around);
+  ~coordinator_shell() override;
 
   // The ports, where the operating system chose them.
   void listens_on(std::uint16_t port, std::uint16_t admin_port);
-  // Reads the jobs there were, and goes on with the one that was active.
+  // Reads the jobs there were, and goes on with those that were active.
   result<void> begin(time_point now);
 
   // From workers and nodes
@@ -87,7 +86,8 @@ class coordinator_shell {
     heartbeat last;
     time_point heard;
     bool connected = true;
-    bool is_ready = false;  // of the active job
+    std::string job;        // that it serves; empty: none
+    bool is_ready = false;  // it has that job loaded
   };
   struct node_view {
     node_hello hello;
@@ -95,47 +95,44 @@ class coordinator_shell {
     bool connected = true;
     bool draining = false;
   };
-  struct recovery_watch {
-    admin::recovery_info info;
-    time_point sign;
-    bool decided = false;
-  };
-  // A job's course.
-  struct history {
-    std::vector<admin::step_info> steps;  // step n at n - 1; a step not (yet) heard of is 0
-    timeline_number timeline;             // of the last one heard
-    std::optional<time_point> last_step_at;
-    std::vector<admin::recovery_info> recoveries;
+  struct job_entry {
+    job_record record;
+    std::unique_ptr<job_course> course;  // once somebody asks for it
+    std::unique_ptr<job_run> run;        // while it is active
+    bool peers_wait = false;             // its workers are to be told of each other when all are back
   };
 
-  void activate_next(time_point now);
-  void make_supervisor(time_point now);
-  result<restore_point> find_restore_point();
-  void on_job_ready(const job_ready& r, time_point now);
-  void on_verdict(const verdict_report& r, time_point now);
-  history& history_of(const std::string& job);
-  void run_effects(time_point now);
-  void run(const effect::persist& e, time_point now);
-  void run(const effect::record& e, time_point now);
-  void run(const effect::send& e, time_point now);
-  void run(const effect::note& e, time_point now);
-  void run(const effect::collect& e, time_point now);
-  void run(const effect::kill& e, time_point now);
-  void run(const effect::end& e, time_point now);
-  void watch_recovery(const event& e, time_point now);
-  void committed(const storage::manifest& m, const result<void>& done, time_point now);
-  void cannot_load(const worker_view& w, const worker_failure& f, time_point now);
-  void look_for_hung(time_point now);
-  void lose(const incarnation& who, const std::string& why, time_point now);
-  void kill_process(const incarnation& who, const std::string& why);
-  void tell_peers();
-  void send(const incarnation& to, coordinator_order order);
-  void note(event e);
-  job_record* active() { return active_ ? &jobs_.at(*active_) : nullptr; }
-  const job_record* active() const { return active_ ? &jobs_.at(*active_) : nullptr; }
+  // ---- for the jobs that run
+  void send(const incarnation& to, coordinator_order order) override;
+  void note(const std::string& job, const event& e) override;
+  void kill_process(const incarnation& who, const std::string& why) override;
+  void lose(const incarnation& who, const std::string& why, time_point now) override;
+  void commit(storage::manifest m, std::uint32_t keep) override;
+  void ended(const std::string& job) override;
+
+  // ---- jobs and their workers
+  void start_waiting(time_point now);
+  void start(job_entry& job, job_config config, time_point now);
+  void clear_away(const std::string& job, time_point now);
+  void assign(worker_view& w, const std::string& job);
+  void dismiss(worker_view& w);
+  void tell_peers(const std::string& job);
+  job_run* run_of(const std::string& job);
+  const job_run* run_of(const std::string& job) const;
+  job_run* run_that_counts_on(const incarnation& who);
+  const job_run* run_that_fenced(const incarnation& who) const;
+  std::vector<std::string> running() const;
+  job_course& course_of(job_entry& job);
+  void on_job_ready(worker_view& w, const job_ready& r, time_point now);
+
+  // ---- what people see and name
   result<std::string> find_job(const std::string& name) const;
-  result<void> needs_active(const std::string& job) const;
-  admin::job_info info_of(const job_record& job) const;
+  result<const job_run*> find_run(const std::string& name) const;
+  // A write does not guess which of several jobs is meant.
+  result<void> is_unambiguous(const std::string& name) const;
+  result<job_run*> find_run_to_change(const std::string& name);
+  admin::job_info info_of(const job_entry& job) const;
+  admin::worker_info info_of(const incarnation& who, const worker_view& w) const;
   admin::worker_state state_of(const incarnation& who, const worker_view& w) const;
 
   shell_options options_;
@@ -145,19 +142,9 @@ class coordinator_shell {
 
   std::map<incarnation, worker_view> workers_;
   std::map<incarnation, node_view> nodes_;
-  std::map<std::string, job_record> jobs_;  // by id, which sorts by age
-  std::map<std::string, history> histories_;
-  std::optional<std::string> active_;
-  job_config config_;  // of the active job
-  effects out_;
-  std::unique_ptr<supervisor> supervisor_;
-  std::unique_ptr<chunk_collector> collector_;
-  std::map<std::pair<timeline_number, step_number>, verdict> verdicts_;  // recent, for manifests
-  std::optional<recovery_watch> recovering_;
-  std::unique_ptr<watchdog> watchdog_;  // of the active job
   std::optional<time_point> last_tick_;
-  bool running_effects_ = false;
-  std::unique_ptr<checkpoint_keeper> keeper_;  // last: its thread posts here
+  std::unique_ptr<checkpoint_keeper> keeper_;
+  std::map<std::string, job_entry> jobs_;  // by id, which sorts by age
 };
 
 }  // namespace perdura::coordinator

@@ -1,4 +1,4 @@
-// What people see of the coordinator, and what they ask of it.
+// What people see of the coordinator. What they ask of it is in coordinator_commands.cpp.
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +10,6 @@
 namespace perdura::coordinator {
 
 namespace {
-
-constexpr std::size_t jobs_max = 10'000;
-constexpr std::size_t rate_window = 20;  // steps
 
 std::uint64_t ms_since(time_point then, time_point now) {
   return static_cast<std::uint64_t>(
@@ -27,7 +24,8 @@ admin::cluster_status coordinator_shell::status() const {
   s.protocol = protocol_version;
   s.storage_format = checkpoint_format_version;
   s.term = options_.term;
-  if (supervisor_) s.at = supervisor_->state().at;
+  for (const auto& [id, job] : jobs_)
+    if (job.run) s.at = std::max(s.at, job.run->at());
   s.uptime_ms = ms_since(started_, std::chrono::steady_clock::now());
   s.pid = static_cast<std::uint32_t>(::getpid());
   s.port = options_.config.port;
@@ -63,41 +61,84 @@ std::vector<admin::node_info> coordinator_shell::nodes(time_point now) const {
 }
 
 admin::worker_state coordinator_shell::state_of(const incarnation& who, const worker_view& w) const {
-  if (!supervisor_) return w.is_ready ? admin::worker_state::idle : admin::worker_state::joining;
-  if (supervisor_->is_fenced(who)) return admin::worker_state::fenced;
-  if (supervisor_->is_member(who))
-    return supervisor_->is_draining(who) ? admin::worker_state::leaving : admin::worker_state::member;
-  if (supervisor_->is_learner(who)) return admin::worker_state::learning;
+  const auto* run = run_of(w.job);
+  if (!run) return admin::worker_state::idle;
+  const auto* logic = run->logic();
+  if (!logic) return w.is_ready ? admin::worker_state::idle : admin::worker_state::joining;
+  if (logic->is_fenced(who)) return admin::worker_state::fenced;
+  if (logic->is_member(who))
+    return logic->is_draining(who) ? admin::worker_state::leaving : admin::worker_state::member;
+  if (logic->is_learner(who)) return admin::worker_state::learning;
   return w.is_ready ? admin::worker_state::idle : admin::worker_state::joining;
+}
+
+admin::worker_info coordinator_shell::info_of(const incarnation& who, const worker_view& w) const {
+  admin::worker_info info;
+  info.name = w.hello.name;
+  info.who = who;
+  if (const auto n = nodes_.find(w.hello.node); n != nodes_.end()) info.node = n->second.hello.name;
+  info.state = state_of(who, w);
+  if (w.last.slots_done > 0)
+    info.slot_ms = 1000 * w.last.slot_seconds / static_cast<double>(w.last.slots_done);
+  info.step = w.last.step;
+  info.phase = to_string(w.last.phase);
+  info.resident_bytes = w.last.resident_bytes;
+  info.pid = w.hello.pid;
+  const auto* run = run_of(w.job);
+  if (!run || !run->logic()) return info;
+  const auto& state = run->logic()->state();
+  if (const auto* member = state.current.find(who))
+    for (const auto& b : member->blocks) info.slots += b.size;
+  if (state.newest) {
+    const auto next = state.newest->step + 1;
+    info.lag = next > w.last.step ? next.value - w.last.step.value : 0;
+  }
+  return info;
 }
 
 std::vector<admin::worker_info> coordinator_shell::workers() const {
   std::vector<admin::worker_info> all;
-  for (const auto& [who, w] : workers_) {
-    admin::worker_info info;
-    info.name = w.hello.name;
-    info.who = who;
-    if (const auto n = nodes_.find(w.hello.node); n != nodes_.end()) info.node = n->second.hello.name;
-    info.state = state_of(who, w);
-    if (const auto* member = supervisor_ ? supervisor_->state().current.find(who) : nullptr)
-      for (const auto& b : member->blocks) info.slots += b.size;
-    if (w.last.slots_done > 0)
-      info.slot_ms = 1000 * w.last.slot_seconds / static_cast<double>(w.last.slots_done);
-    info.step = w.last.step;
-    info.phase = to_string(w.last.phase);
-    if (supervisor_ && supervisor_->state().newest) {
-      const auto next = supervisor_->state().newest->step + 1;
-      info.lag = next > w.last.step ? next.value - w.last.step.value : 0;
-    }
-    info.resident_bytes = w.last.resident_bytes;
-    info.pid = w.hello.pid;
-    all.push_back(std::move(info));
-  }
+  for (const auto& [who, w] : workers_) all.push_back(info_of(who, w));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return all;
 }
 
-admin::job_info coordinator_shell::info_of(const job_record& job) const {
+namespace {
+
+// Where the job is, by what its supervisor does.
+void tell_state(admin::job_info& info, const supervisor& logic) {
+  const auto& state = logic.state();
+  switch (logic.where()) {
+    case stage::waiting:
+    case stage::reconnecting:
+      info.state = state.recovery ? admin::job_state::recovering : admin::job_state::starting;
+      info.why = "it waits for " + logic.waiting_for();
+      break;
+    case stage::fencing:
+    case stage::recovering: info.state = admin::job_state::recovering; break;
+    case stage::running:
+      info.state =
+          state.current.action == plan_action::pause ? admin::job_state::paused : admin::job_state::running;
+      break;
+    case stage::ended: break;
+  }
+}
+
+void tell_progress(admin::job_info& info, const durable_state& state) {
+  info.at = state.at;
+  info.timeline = state.timeline;
+  info.plan = state.current.id;
+  if (!state.newest) return;
+  info.step = state.newest->step;
+  info.loss = state.newest->outcome.loss;
+  info.gradient_norm = state.newest->outcome.gradient_norm;
+  info.learning_rate = static_cast<double>(state.newest->outcome.learning_rate);
+}
+
+}  // namespace
+
+admin::job_info coordinator_shell::info_of(const job_entry& entry) const {
+  const auto& job = entry.record;
   admin::job_info info;
   info.id = job.id;
   info.why = job.why;
@@ -106,13 +147,7 @@ admin::job_info coordinator_shell::info_of(const job_record& job) const {
   if (const auto config = runtime::parse_job(job.text, job.id)) {
     info.name = config->name;
     info.steps = config->steps;
-    if (const auto h = histories_.find(job.id); h != histories_.end() && h->second.steps.size() > 1) {
-      const auto& steps = h->second.steps;
-      const auto count = std::min(rate_window, steps.size() - 1);
-      double ms = 0;
-      for (std::size_t i = 0; i < count; ++i) ms += steps[steps.size() - 1 - i].ms;
-      if (ms > 0) info.images_per_s = 1000.0 * static_cast<double>(count) * config->batch.size / ms;
-    }
+    if (entry.course) info.images_per_s = entry.course->steps_per_s() * config->batch.size;
   }
   for (const auto& c : keeper_->list(job.id))
     if (!info.last_checkpoint || c.step > *info.last_checkpoint) info.last_checkpoint = c.step;
@@ -123,37 +158,17 @@ admin::job_info coordinator_shell::info_of(const job_record& job) const {
     case job_stage::cancelled: info.state = admin::job_state::cancelled; break;
     case job_stage::active: info.state = admin::job_state::starting; break;
   }
-  const bool is_active = active_ == job.id;
-  if (job.stage == job_stage::waiting) info.why = active_ ? "another job runs: " + *active_ : "workers";
-  const auto state = is_active && supervisor_                 ? supervisor_->state()
-                     : journal_->state_of(job.id).has_value() ? *journal_->state_of(job.id)
-                                                              : durable_state{};
-  info.at = state.at;
-  info.timeline = state.timeline;
-  info.plan = state.current.id;
-  if (state.newest) {
-    info.step = state.newest->step;
-    info.loss = state.newest->outcome.loss;
-    info.gradient_norm = state.newest->outcome.gradient_norm;
-    info.learning_rate = static_cast<double>(state.newest->outcome.learning_rate);
+  if (job.stage == job_stage::waiting) {
+    const auto all = running();
+    info.why = all.empty() ? "workers" : "another job runs: " + all.front();
   }
-  if (!is_active || !supervisor_) {
-    if (is_active) info.why = "a worker that loads it";
-    return info;
-  }
-  switch (supervisor_->where()) {
-    case stage::waiting:
-    case stage::reconnecting:
-      info.state = state.recovery ? admin::job_state::recovering : admin::job_state::starting;
-      info.why = "it waits for " + supervisor_->waiting_for();
-      break;
-    case stage::fencing:
-    case stage::recovering: info.state = admin::job_state::recovering; break;
-    case stage::running:
-      info.state =
-          state.current.action == plan_action::pause ? admin::job_state::paused : admin::job_state::running;
-      break;
-    case stage::ended: break;
+  const auto* logic = entry.run ? entry.run->logic() : nullptr;
+  if (logic) {
+    tell_progress(info, logic->state());
+    tell_state(info, *logic);
+  } else {
+    if (const auto state = journal_->state_of(job.id)) tell_progress(info, *state);
+    if (entry.run && job.stage == job_stage::active) info.why = "a worker that loads it";
   }
   return info;
 }
@@ -169,12 +184,15 @@ std::vector<admin::job_info> coordinator_shell::jobs() const {
 result<std::string> coordinator_shell::find_job(const std::string& name) const {
   if (jobs_.empty())
     return error{errc::not_found, "there is no job; submit one with \"perdura submit FILE\""};
-  if (name.empty()) return active_ ? *active_ : jobs_.rbegin()->first;
+  if (name.empty()) {
+    const auto all = running();
+    return all.empty() ? jobs_.rbegin()->first : all.back();
+  }
   if (jobs_.contains(name)) return name;
   std::string all;
   const std::string* newest = nullptr;
   for (const auto& [id, job] : jobs_) {
-    const auto config = runtime::parse_job(job.text, id);
+    const auto config = runtime::parse_job(job.record.text, id);
     if (config && config->name == name) newest = &id;
     all += (all.empty() ? "" : ", ") + id;
   }
@@ -182,19 +200,35 @@ result<std::string> coordinator_shell::find_job(const std::string& name) const {
   return error{errc::not_found, "there is no job \"" + name + "\"; there are " + all};
 }
 
-result<void> coordinator_shell::needs_active(const std::string& name) const {
+result<void> coordinator_shell::is_unambiguous(const std::string& name) const {
+  const auto all = running();
+  if (!name.empty() || all.size() <= 1) return {};
+  std::string list;
+  for (const auto& id : all) list += (list.empty() ? "" : ", ") + id;
+  return error{errc::invalid_argument, "several jobs run: say which of " + list};
+}
+
+result<const job_run*> coordinator_shell::find_run(const std::string& name) const {
   auto id = find_job(name);
   if (!id) return id.failure();
   const auto& job = jobs_.at(*id);
-  if (active_ == *id && supervisor_) return {};
+  if (job.run && job.run->logic() && job.record.stage == job_stage::active) return job.run.get();
   static constexpr const char* stages[] = {"waits in the queue", "is starting", "has finished", "has failed",
                                            "was cancelled"};
-  return error{errc::refused, "job " + *id + " " + stages[static_cast<int>(job.stage)]};
+  return error{errc::refused, "job " + *id + " " + stages[static_cast<int>(job.record.stage)]};
+}
+
+result<job_run*> coordinator_shell::find_run_to_change(const std::string& name) {
+  if (auto one = is_unambiguous(name); !one) return one.failure();
+  auto found = find_run(name);
+  if (!found) return found.failure();
+  return run_of((*found)->record().id);
 }
 
 result<admin::plan_info> coordinator_shell::plan(const std::string& name) const {
-  if (auto ok = needs_active(name); !ok) return ok.failure();
-  const auto& current = supervisor_->state().current;
+  auto run = find_run(name);
+  if (!run) return run.failure();
+  const auto& current = (*run)->logic()->state().current;
   admin::plan_info info{current.id, {}};
   for (const auto& m : current.members) {
     const auto w = workers_.find(m.who);
@@ -208,7 +242,7 @@ result<std::vector<admin::step_info>> coordinator_shell::steps(const std::string
   auto id = find_job(name);
   if (!id) return id.failure();
   std::vector<admin::step_info> some;
-  const auto& all = history_of(*id).steps;
+  const auto& all = course_of(jobs_.at(*id)).steps();
   for (auto i = from.value == 0 ? 0 : from.value - 1; i < all.size() && some.size() < limit; ++i)
     if (all[i].step.value > 0) some.push_back(all[i]);
   return some;
@@ -217,139 +251,14 @@ result<std::vector<admin::step_info>> coordinator_shell::steps(const std::string
 result<std::vector<admin::recovery_info>> coordinator_shell::recoveries(const std::string& name) const {
   auto id = find_job(name);
   if (!id) return id.failure();
-  const auto h = histories_.find(*id);
-  return h == histories_.end() ? std::vector<admin::recovery_info>{} : h->second.recoveries;
+  const auto& course = jobs_.at(*id).course;
+  return course ? course->recoveries() : std::vector<admin::recovery_info>{};
 }
 
 result<std::vector<admin::checkpoint_info>> coordinator_shell::checkpoints(const std::string& name) const {
   auto id = find_job(name);
   if (!id) return id.failure();
   return keeper_->list(*id);
-}
-
-// ---- writes
-
-admin::submission coordinator_shell::submit(const std::string& text, const std::string& file,
-                                            time_point now) {
-  admin::submission s;
-  const auto config = runtime::parse_job(text, file);
-  if (!config) {
-    const auto& lines = config.failure().message;
-    for (std::size_t at = 0; at < lines.size();) {
-      const auto end = std::min(lines.find('\n', at), lines.size());
-      if (end > at) s.errors.push_back(lines.substr(at, end - at));
-      at = end + 1;
-    }
-    return s;
-  }
-  if (jobs_.size() >= jobs_max) {
-    s.errors.push_back("there are " + std::to_string(jobs_max) + " jobs already, the most that are kept");
-    return s;
-  }
-  char number[16];
-  std::snprintf(number, sizeof number, "%06zu", jobs_.size() + 1);
-  job_record job;
-  job.id = "j" + std::string(number) + "-" + config->name;
-  job.text = text;
-  journal_->put(job);
-  s.job = job.id;
-  jobs_[job.id] = std::move(job);
-  activate_next(now);
-  run_effects(now);
-  return s;
-}
-
-result<admin::receipt> coordinator_shell::pause(const std::string& job, time_point now) {
-  if (auto ok = needs_active(job); !ok) return ok.failure();
-  supervisor_->pause(now);
-  run_effects(now);
-  return admin::receipt{"it pauses after the step under way"};
-}
-
-result<admin::receipt> coordinator_shell::resume(const std::string& job, time_point now) {
-  if (auto ok = needs_active(job); !ok) return ok.failure();
-  supervisor_->resume(now);
-  run_effects(now);
-  return admin::receipt{"it goes on"};
-}
-
-result<admin::receipt> coordinator_shell::cancel(const std::string& name, time_point now) {
-  auto id = find_job(name);
-  if (!id) return id.failure();
-  auto& job = jobs_.at(*id);
-  if (job.stage == job_stage::waiting) {
-    job.stage = job_stage::cancelled;
-    job.why = "cancelled before it started";
-    journal_->put(job);
-    return admin::receipt{"it will not start"};
-  }
-  if (active_ == *id && !supervisor_) {
-    out_.push_back(effect::end{event_kind::job_cancelled, "cancelled before it started", {}});
-    run_effects(now);
-    return admin::receipt{"it will not start"};
-  }
-  if (auto ok = needs_active(name); !ok) return ok.failure();
-  supervisor_->cancel("cancelled by a person");
-  run_effects(now);
-  return admin::receipt{"it is cancelled; its checkpoints stay"};
-}
-
-result<admin::receipt> coordinator_shell::drain(const std::string& name, time_point now) {
-  if (auto ok = needs_active(""); !ok) return ok.failure();
-  std::vector<incarnation> leaving;
-  for (auto& [who, n] : nodes_) {
-    if (n.hello.name != name) continue;
-    n.draining = true;
-    for (const auto& [worker, w] : workers_)
-      if (w.hello.node == who) leaving.push_back(worker);
-  }
-  for (const auto& [who, w] : workers_)
-    if (w.hello.name == name) leaving.push_back(who);
-  if (leaving.empty())
-    return error{errc::not_found, "there is no node or worker \"" + name + "\" with workers"};
-  std::size_t staying = 0;
-  for (const auto& m : supervisor_->state().current.members)
-    if (std::find(leaving.begin(), leaving.end(), m.who) == leaving.end()) ++staying;
-  if (staying == 0)
-    return error{errc::refused, "nobody would be left to hold the state; pause or cancel the job instead"};
-  for (const auto& who : leaving) supervisor_->drain(who, now);
-  run_effects(now);
-  return admin::receipt{std::to_string(leaving.size()) + " workers hand over what they hold, then stay idle"};
-}
-
-result<admin::receipt> coordinator_shell::kill(const std::string& worker) {
-  for (const auto& [who, w] : workers_) {
-    if (w.hello.name != worker) continue;
-    kill_process(who, "asked for by a person");
-    return admin::receipt{"its node agent kills it and starts another"};
-  }
-  return error{errc::not_found, "there is no worker \"" + worker + "\""};
-}
-
-result<admin::receipt> coordinator_shell::checkpoint_now(const std::string& job, time_point now) {
-  if (auto ok = needs_active(job); !ok) return ok.failure();
-  if (supervisor_->where() != stage::running)
-    return error{errc::unavailable, "the job does not run right now"};
-  if (supervisor_->state().current.action == plan_action::pause)
-    return error{errc::refused, "the job is paused; no step follows that could be saved"};
-  supervisor_->snapshot_now(now);
-  run_effects(now);
-  return admin::receipt{"the next step but one is saved"};
-}
-
-admin::receipt coordinator_shell::shut_down() {
-  for (const auto& [who, n] : nodes_)
-    if (n.connected) around_.send_node({options_.term, who, stop_node{"the cluster is shut down"}});
-  around_.end();
-  return {
-      "all nodes stop; a job that runs goes on from its last checkpoint when the cluster is started again"};
-}
-
-void coordinator_shell::audit(const admin::audit_entry& entry) {
-  note({event_kind::audit,
-        entry.subject,
-        entry.who + " asked to " + entry.action + ": " + entry.outcome,
-        {{"who", entry.who}, {"action", entry.action}}});
 }
 
 }  // namespace perdura::coordinator

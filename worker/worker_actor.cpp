@@ -72,6 +72,8 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   };
   around.tell = [self](worker_message m) {
     auto& s = self->state;
+    if (const auto* r = std::get_if<job_ready>(&m); r && r->job != std::exchange(s.job, r->job))
+      s.decided.clear();  // steps of another job
     if (const auto* v = std::get_if<verdict_report>(&m)) {
       s.decided.push_back(*v);
       // What was last said on a connection that breaks may not have arrived.

@@ -49,6 +49,7 @@ struct worker_state {
   // The newest steps decided, and all that were while there was no coordinator: said again to the next
   // connection.
   std::deque<verdict_report> decided;
+  std::string job;  // that they are of
   std::unique_ptr<runtime::connect_lane> connector;
 
   void lose_coordinator() {

@@ -1,0 +1,143 @@
+// What people ask of the coordinator.
+#include <algorithm>
+
+#include "actors/runtime/config_file.hpp"
+#include "coordinator/coordinator_shell.hpp"
+
+namespace perdura::coordinator {
+
+namespace {
+
+constexpr std::size_t jobs_max = 10'000;
+
+}  // namespace
+
+admin::submission coordinator_shell::submit(const std::string& text, const std::string& file,
+                                            time_point now) {
+  admin::submission s;
+  const auto config = runtime::parse_job(text, file);
+  if (!config) {
+    const auto& lines = config.failure().message;
+    for (std::size_t at = 0; at < lines.size();) {
+      const auto end = std::min(lines.find('\n', at), lines.size());
+      if (end > at) s.errors.push_back(lines.substr(at, end - at));
+      at = end + 1;
+    }
+    return s;
+  }
+  if (jobs_.size() >= jobs_max) {
+    s.errors.push_back("there are " + std::to_string(jobs_max) + " jobs already, the most that are kept");
+    return s;
+  }
+  char number[16];
+  std::snprintf(number, sizeof number, "%06zu", jobs_.size() + 1);
+  job_record job;
+  job.id = "j" + std::string(number) + "-" + config->name;
+  job.text = text;
+  journal_->put(job);
+  s.job = job.id;
+  jobs_[s.job].record = std::move(job);
+  start_waiting(now);
+  return s;
+}
+
+result<admin::receipt> coordinator_shell::pause(const std::string& job, time_point now) {
+  auto run = find_run_to_change(job);
+  if (!run) return run.failure();
+  (*run)->pause(now);
+  return admin::receipt{"it pauses after the step under way"};
+}
+
+result<admin::receipt> coordinator_shell::resume(const std::string& job, time_point now) {
+  auto run = find_run_to_change(job);
+  if (!run) return run.failure();
+  (*run)->resume(now);
+  return admin::receipt{"it goes on"};
+}
+
+result<admin::receipt> coordinator_shell::cancel(const std::string& name, time_point now) {
+  if (auto one = is_unambiguous(name); !one) return one.failure();
+  auto id = find_job(name);
+  if (!id) return id.failure();
+  auto& job = jobs_.at(*id);
+  if (job.record.stage == job_stage::waiting) {
+    job.record.stage = job_stage::cancelled;
+    job.record.why = "cancelled before it started";
+    journal_->put(job.record);
+    return admin::receipt{"it will not start"};
+  }
+  if (job.record.stage == job_stage::active && job.run && !job.run->logic()) {
+    job.run->cancel(now);
+    return admin::receipt{"it will not start"};
+  }
+  auto run = find_run_to_change(name);
+  if (!run) return run.failure();
+  (*run)->cancel(now);
+  return admin::receipt{"it is cancelled; its checkpoints stay"};
+}
+
+result<admin::receipt> coordinator_shell::drain(const std::string& name, time_point now) {
+  std::vector<incarnation> leaving;
+  for (auto& [who, n] : nodes_) {
+    if (n.hello.name != name) continue;
+    n.draining = true;
+    for (const auto& [worker, w] : workers_)
+      if (w.hello.node == who) leaving.push_back(worker);
+  }
+  for (const auto& [who, w] : workers_)
+    if (w.hello.name == name) leaving.push_back(who);
+  if (leaving.empty())
+    return error{errc::not_found, "there is no node or worker \"" + name + "\" with workers"};
+  const auto leaves = [&](const incarnation& who) {
+    return std::find(leaving.begin(), leaving.end(), who) != leaving.end();
+  };
+  for (const auto& [id, job] : jobs_) {
+    if (!job.run || !job.run->logic()) continue;
+    const auto& members = job.run->logic()->state().current.members;
+    if (!members.empty() &&
+        std::all_of(members.begin(), members.end(), [&](const auto& m) { return leaves(m.who); }))
+      return error{errc::refused,
+                   "nobody would be left to hold the state of " + id + "; pause or cancel the job instead"};
+  }
+  for (const auto& who : leaving)
+    if (auto* run = run_of(workers_.at(who).job)) run->drain(who, now);
+  return admin::receipt{std::to_string(leaving.size()) + " workers hand over what they hold, then stay idle"};
+}
+
+result<admin::receipt> coordinator_shell::kill(const std::string& worker) {
+  for (const auto& [who, w] : workers_) {
+    if (w.hello.name != worker) continue;
+    kill_process(who, "asked for by a person");
+    return admin::receipt{"its node agent kills it and starts another"};
+  }
+  return error{errc::not_found, "there is no worker \"" + worker + "\""};
+}
+
+result<admin::receipt> coordinator_shell::checkpoint_now(const std::string& job, time_point now) {
+  auto run = find_run_to_change(job);
+  if (!run) return run.failure();
+  const auto& logic = *(*run)->logic();
+  if (logic.where() != stage::running) return error{errc::unavailable, "the job does not run right now"};
+  if (logic.state().current.action == plan_action::pause)
+    return error{errc::refused, "the job is paused; no step follows that could be saved"};
+  (*run)->snapshot_now(now);
+  return admin::receipt{"the next step but one is saved"};
+}
+
+admin::receipt coordinator_shell::shut_down() {
+  for (const auto& [who, n] : nodes_)
+    if (n.connected) around_.send_node({options_.term, who, stop_node{"the cluster is shut down"}});
+  around_.end();
+  return {
+      "all nodes stop; a job that runs goes on from its last checkpoint when the cluster is started again"};
+}
+
+void coordinator_shell::audit(const admin::audit_entry& entry) {
+  const auto job = jobs_.contains(entry.subject) ? entry.subject : "";
+  note(job, {event_kind::audit,
+             entry.subject,
+             entry.who + " asked to " + entry.action + ": " + entry.outcome,
+             {{"who", entry.who}, {"action", entry.action}}});
+}
+
+}  // namespace perdura::coordinator

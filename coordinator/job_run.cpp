@@ -1,0 +1,271 @@
+#include "coordinator/job_run.hpp"
+
+#include <algorithm>
+
+#include "actors/base/log.hpp"
+#include "actors/base/version.hpp"
+
+namespace perdura::coordinator {
+
+namespace {
+
+constexpr std::size_t verdicts_kept = 256;
+
+std::int64_t unix_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+std::string hash_text(const std::vector<std::uint64_t>& tile_hashes) {
+  std::uint64_t all = 0xcbf29ce484222325ULL;
+  for (const auto h : tile_hashes) all = (all ^ h) * 0x100000001b3ULL ^ (all >> 29);
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(all));
+  return text;
+}
+
+}  // namespace
+
+job_run::job_run(job_record& record, job_config config, job_run_options options, job_course& course,
+                 journal& memory, checkpoint_keeper& keeper, job_host& host)
+    : record_(record),
+      config_(std::move(config)),
+      options_(options),
+      course_(course),
+      journal_(memory),
+      keeper_(keeper),
+      host_(host),
+      watchdog_(options.step_timeout) {}
+
+void job_run::begin(time_point now) {
+  if (!record_.tiles.empty()) make_supervisor(now);
+  run_effects(now);
+}
+
+result<restore_point> job_run::find_restore_point() {
+  auto newest = keeper_.newest(record_.id);
+  if (!newest) return newest.failure();
+  if (!*newest) return restore_point{};
+  return restore_point{{(*newest)->standing.step, (*newest)->standing.timeline}, (*newest)->standing};
+}
+
+void job_run::make_supervisor(time_point now) {
+  auto state = journal_.state_of(record_.id);
+  auto restore = find_restore_point();
+  if (!state || !restore) {
+    const auto why = !state ? state.failure().message : restore.failure().message;
+    log::error(why);
+    out_.push_back(effect::end{event_kind::job_failed, why, {}});
+    return;
+  }
+  supervisor_options o;
+  o.tiles = static_cast<std::uint32_t>(record_.tiles.size());
+  o.lease = options_.lease;
+  o.gather = options_.gather;
+  o.adopt_timeout = options_.step_timeout;
+  o.learn_timeout = options_.join_timeout;
+  collector_.emplace(record_.tiles.size());
+  supervisor_ =
+      std::make_unique<supervisor>(options_.term, config_, o, std::move(*state), *restore, out_, now);
+}
+
+bool job_run::counts_on(const incarnation& who) const {
+  if (!supervisor_) return false;
+  const auto& s = supervisor_->state();
+  return s.current.has_member(who) || (s.pending && s.pending->next.has_member(who)) ||
+         (s.recovery && !s.started && s.recovery->next.has_member(who)) ||
+         std::find(s.releasing.begin(), s.releasing.end(), who) != s.releasing.end();
+}
+
+// ---- events
+
+bool job_run::loaded(const worker_hello& hello, const job_ready& r, time_point now) {
+  if (record_.tiles.empty()) {
+    record_.tiles = r.tiles;
+    journal_.put(record_);
+    make_supervisor(now);
+  } else if (record_.tiles != r.tiles) {
+    host_.note(
+        record_.id,
+        {event_kind::worker_refused, hello.name, "it cuts the model into other tiles: another build?", {}});
+    return false;
+  }
+  if (supervisor_) {
+    auto ready = hello;
+    ready.numeric_class = r.numeric_class;
+    supervisor_->arrived(ready, now);
+  }
+  run_effects(now);
+  return true;
+}
+
+void job_run::not_loaded(const std::string& name, const worker_failure& f, bool somebody_can,
+                         time_point now) {
+  host_.note(record_.id, {event_kind::worker_refused, name, f.why, {{"incarnation", to_string(f.who)}}});
+  if (somebody_can || supervisor_) return;
+  const auto why = "no worker can load it: " + f.why;
+  host_.note(record_.id, {event_kind::job_failed, record_.id, why, {}});
+  out_.push_back(effect::end{event_kind::job_failed, why, {}});
+  run_effects(now);
+}
+
+void job_run::received(const worker_message& m, time_point now) {
+  if (!supervisor_) return;
+  if (const auto* v = std::get_if<verdict_report>(&m)) on_verdict(*v, now);
+  supervisor_->received(m, now);
+  run_effects(now);
+}
+
+void job_run::on_verdict(const verdict_report& r, time_point now) {
+  const auto& v = r.observed;
+  if (v.timeline != supervisor_->state().timeline) return;
+  if (!verdicts_.emplace(std::pair{v.timeline, v.step}, v).second) return;
+  if (verdicts_.size() > verdicts_kept) verdicts_.erase(verdicts_.begin());
+  if (!supervisor_->state().newest || v.step > supervisor_->state().newest->step) watchdog_.step_decided(now);
+  course_.step_decided(v, now);
+}
+
+void job_run::beat(const heartbeat& h, time_point now) { watchdog_.heard(h, now); }
+
+void job_run::lost(const incarnation& who, const std::string& why, time_point now) {
+  watchdog_.forget(who);
+  if (supervisor_) supervisor_->lost(who, why, now);
+  run_effects(now);
+}
+
+void job_run::tick(time_point now) {
+  if (supervisor_) supervisor_->tick(now);
+  run_effects(now);
+  look_for_hung(now);
+}
+
+void job_run::look_for_hung(time_point now) {
+  if (!supervisor_) return;
+  const auto& s = supervisor_->state();
+  const bool all_done = s.newest && s.newest->step.value >= config_.steps;
+  if (supervisor_->where() != stage::running || s.current.action != plan_action::train || all_done)
+    return watchdog_.excuse(now);
+  const auto hung = watchdog_.late(s.current, now);
+  if (!hung) return;
+  host_.kill_process(hung->who, hung->why);
+  host_.lose(hung->who, hung->why, now);
+}
+
+void job_run::committed(const storage::manifest& m, const result<void>& done, time_point now) {
+  if (!supervisor_) return;
+  const auto step = m.standing.step;
+  if (!done)
+    return host_.note(record_.id,
+                      {event_kind::checkpoint_dropped, to_string(step), done.failure().message, {}});
+  host_.note(record_.id, {event_kind::checkpoint_committed,
+                          to_string(step),
+                          std::to_string(m.total_bytes()) + " bytes are durable",
+                          {}});
+  for (const auto& [timeline, dropped] : collector_->drop_until(m.standing.timeline, step))
+    host_.note(record_.id,
+               {event_kind::checkpoint_dropped, to_string(dropped), "a newer one is complete", {}});
+  supervisor_->checkpoint_committed({{step, m.standing.timeline}, m.standing}, now);
+  run_effects(now);
+}
+
+// ---- commands
+
+void job_run::pause(time_point now) {
+  supervisor_->pause(now);
+  run_effects(now);
+}
+
+void job_run::resume(time_point now) {
+  supervisor_->resume(now);
+  run_effects(now);
+}
+
+void job_run::cancel(time_point now) {
+  if (supervisor_)
+    supervisor_->cancel("cancelled by a person");
+  else
+    out_.push_back(effect::end{event_kind::job_cancelled, "cancelled before it started", {}});
+  run_effects(now);
+}
+
+void job_run::snapshot_now(time_point now) {
+  supervisor_->snapshot_now(now);
+  run_effects(now);
+}
+
+void job_run::drain(const incarnation& who, time_point now) {
+  if (supervisor_) supervisor_->drain(who, now);
+  run_effects(now);
+}
+
+// ---- effects
+
+void job_run::run_effects(time_point now) {
+  if (running_effects_) return;
+  running_effects_ = true;
+  while (!out_.empty()) {
+    const auto batch = std::move(out_);
+    out_.clear();
+    for (const auto& item : batch) std::visit([&](const auto& e) { run(e, now); }, item);
+  }
+  running_effects_ = false;
+}
+
+void job_run::run(const effect::persist& e, time_point) { journal_.put(record_.id, e.state); }
+
+void job_run::run(const effect::record& e, time_point) { journal_.put_newest(record_.id, e.newest); }
+
+void job_run::run(const effect::send& e, time_point) {
+  // The supervisor knows the job's name, a worker its id.
+  if (std::holds_alternative<dismiss_order>(e.order)) return host_.send(e.to, dismiss_order{record_.id});
+  host_.send(e.to, e.order);
+}
+
+void job_run::run(const effect::note& e, time_point now) {
+  if (course_.noticed(e.what, now)) ++record_.recoveries;
+  host_.note(record_.id, e.what);
+}
+
+void job_run::run(const effect::collect& e, time_point) {
+  auto chunk = storage::from_report(e.chunk);
+  if (!chunk) return log::warn(chunk.failure().message);
+  auto all = collector_->add(e.chunk.timeline, e.chunk.step, *chunk);
+  if (!all) return;
+  const auto v = verdicts_.find({e.chunk.timeline, e.chunk.step});
+  const auto& newest = supervisor_->state().newest;
+  storage::manifest m;
+  if (v != verdicts_.end())
+    m.standing = v->second;
+  else if (newest && newest->step == e.chunk.step && newest->timeline == e.chunk.timeline)
+    m.standing = *newest;
+  else
+    return host_.note(
+        record_.id,
+        {event_kind::checkpoint_dropped, to_string(e.chunk.step), "its verdict is not on record", {}});
+  m.job = record_.id;
+  m.job_text = record_.text;
+  m.created_by = version_text("perdura-coordinator") + ", term " + to_string(options_.term);
+  m.created_unix_ms = static_cast<std::uint64_t>(unix_ms());
+  m.at = supervisor_->state().at;
+  m.numeric_class = supervisor_->state().numeric_class;
+  m.tiles = record_.tiles;
+  for (const auto kind : storage::all_kinds) m.arrays.push_back({kind, sizeof(float)});
+  m.chunks = std::move(*all);
+  storage::sort_chunks(m);
+  host_.commit(std::move(m), config_.checkpoint.keep);
+}
+
+void job_run::run(const effect::kill& e, time_point) { host_.kill_process(e.who, e.why); }
+
+void job_run::run(const effect::end& e, time_point) {
+  record_.stage = e.how == event_kind::job_finished    ? job_stage::finished
+                  : e.how == event_kind::job_cancelled ? job_stage::cancelled
+                                                       : job_stage::failed;
+  record_.why = e.why;
+  if (!e.tile_hashes.empty()) record_.final_hash = hash_text(e.tile_hashes);
+  journal_.put(record_);
+  course_.interrupted();
+  host_.ended(record_.id);
+}
+
+}  // namespace perdura::coordinator
