@@ -177,6 +177,9 @@ const char* to_string(rule r) {
     case rule::all_votes: return "all_votes";
     case rule::one_vote: return "one_vote";
     case rule::await_leavers: return "await_leavers";
+    case rule::answer_at_version: return "answer_at_version";
+    case rule::resume_at_version: return "resume_at_version";
+    case rule::abandon_streamed: return "abandon_streamed";
     case rule::stand_by_verdict: return "stand_by_verdict";
     case rule::decide_by_inventory: return "decide_by_inventory";
     case rule::start_after_all: return "start_after_all";

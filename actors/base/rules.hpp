@@ -24,6 +24,9 @@ enum class rule : std::uint8_t {
   all_votes,            // not a majority
   one_vote,             // the same to all, fixed once sent
   await_leavers,        // no vote under a new plan before each leaver acknowledged it
+  answer_at_version,    // a request for parameters is answered with the version asked for, or not at all
+  resume_at_version,    // a copy is not sent again only where the learner has that very version
+  abandon_streamed,     // a block handed over in part is computed again after a fence
   // coordinator
   stand_by_verdict,     // an observed verdict stands, its step is not redone
   decide_by_inventory,  // never from the old plan

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "actors/base/overloaded.hpp"
 #include "chaos/sim/world.hpp"
@@ -14,6 +15,8 @@ std::size_t world::start_process() {
   w->id = {rng_() | 1U, p + 1};
   w->tiles.resize(tiles_);
   w->held_before.resize(tiles_);
+  w->resident.resize(tiles_);
+  w->has_state.resize(tiles_);
   w->slowness = std::exp2(static_cast<double>(random(-2, 2)));
   w->logic = std::make_unique<worker::step_protocol>(w->id, job_, tiles_, w->out, options_.broken);
   processes_.push_back(std::move(w));
@@ -77,7 +80,7 @@ struct world::worker_effects {
   worker::step_protocol* const logic = w.logic.get();
 
   // Costs in microseconds of a worker of normal speed.
-  void lane(micros cost, std::function<void()> work, std::function<void()> done) {
+  void lane(micros cost, std::function<void()> work, std::function<void()> done) const {
     sim.on_lane(p, cost, std::move(work), std::move(done));
   }
 
@@ -87,26 +90,79 @@ struct world::worker_effects {
     sim.tell_coordinator(p, std::move(x.what));
   }
   void operator()(e::compute& x) {
-    w.wanted.insert(x.slots);
-    w.wanted_step = x.step;
-    auto result = std::make_shared<worker::computed_block>();
-    lane(
-        micros{200} * x.slots.size,
-        [this_ = *this, x, result] {
-          const auto parameters = fold(this_.w.tiles);
-          for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t)
-            result->tiles.push_back(to_blob(block_value(parameters, x.step, x.slots, t)));
-        },
-        [this_ = *this, x, result] {
-          if (this_.w.wanted_step == x.step && this_.w.wanted.contains(x.slots))
-            this_.logic->block_computed(x.step, x.slots, std::move(*result));
-        });
+    if (w.computing_step != x.step) w.attempts.clear();
+    w.computing_step = x.step;
+    w.attempts[x.slots] = ++w.attempt;
+    if (level_of(sim.job_) != sharding_level::parameters) return compute(x.step, x.slots, w.attempt);
+    w.gathering.emplace_back(x.slots, w.attempt);
+    compute_gathered();
   }
   void operator()(e::keep_only& x) {
-    if (w.wanted_step != x.step) w.wanted.clear();
-    std::erase_if(w.wanted, [&](const block& b) {
-      return std::find(x.blocks.begin(), x.blocks.end(), b) == x.blocks.end();
+    if (w.computing_step != x.step) w.attempts.clear();
+    std::erase_if(w.attempts, [&](const auto& a) {
+      return std::find(x.blocks.begin(), x.blocks.end(), a.first) == x.blocks.end();
     });
+  }
+  // Asks for what a block still needs; true when all is here.
+  bool gathered(step_number step) const {
+    bool complete = true;
+    for (std::uint32_t t = 0; t < sim.tiles_; ++t) {
+      if (w.resident[t] == step - 1) continue;
+      complete = false;
+      logic->parameters_wanted(step, tile_id(t));
+    }
+    return complete;
+  }
+  void compute_gathered() const {
+    for (auto& [b, attempt] : std::exchange(w.gathering, {})) {
+      if (!sim.is_wanted(p, w.computing_step, b, attempt)) continue;
+      if (gathered(w.computing_step))
+        compute(w.computing_step, b, attempt);
+      else
+        w.gathering.emplace_back(b, attempt);
+    }
+  }
+  void compute(step_number step, block slots, std::uint64_t attempt) const {
+    auto result = std::make_shared<worker::computed_block>();
+    const bool streams = level_of(sim.job_) >= sharding_level::gradients;
+    const bool gathers = level_of(sim.job_) == sharding_level::parameters;
+    lane(
+        micros{200} * slots.size,
+        [this_ = *this, step, slots, attempt, gathers, result] {
+          if (!this_.sim.is_wanted(this_.p, step, slots, attempt)) return;
+          if (gathers && !this_.gathered(step)) return;  // something was let go meanwhile
+          this_.sim.check_parameters(this_.p, step - 1);
+          const auto parameters = fold(this_.w.tiles);
+          for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t)
+            result->tiles.push_back(to_blob(block_value(parameters, step, slots, t)));
+        },
+        [this_ = *this, step, slots, attempt, streams, result] {
+          if (!this_.sim.is_wanted(this_.p, step, slots, attempt)) return;
+          if (result->tiles.empty()) return this_.w.gathering.emplace_back(slots, attempt), void();
+          if (streams) return;
+          this_.w.attempts.erase(slots);
+          this_.logic->block_computed(step, slots, std::move(*result));
+        });
+    for (std::uint32_t t = 0; t < sim.tiles_ && streams; ++t)
+      lane(
+          micros{20} * slots.size, [] {},
+          [this_ = *this, step, slots, attempt, result, t] {
+            if (result->tiles.empty() || !this_.sim.is_wanted(this_.p, step, slots, attempt)) return;
+            this_.logic->tile_computed(step, slots, tile_id(t), {slots, 0, result->tiles[t]});
+            if (t + 1 < this_.sim.tiles_) return;
+            this_.w.attempts.erase(slots);
+            this_.free_gathered();
+            this_.logic->block_computed(step, slots, {});
+          });
+  }
+  // Behind the pass: what is used after this is a finding.
+  void free_gathered() const {
+    if (level_of(sim.job_) != sharding_level::parameters || !w.attempts.empty()) return;
+    for (std::uint32_t t = 0; t < sim.tiles_; ++t) {
+      if (logic->keeps(tile_id(t))) continue;
+      w.tiles[t] = {0xdead, 0};
+      w.resident[t].reset();
+    }
   }
   void operator()(e::reduce& x) {
     auto g = std::make_shared<reduced_frame>();
@@ -130,12 +186,16 @@ struct world::worker_effects {
     lane(
         50,
         [this_ = *this, x] {
+          if (!this_.w.has_state[x.tile.value]) return;  // its copy came damaged, or it was let go
           auto& t = this_.w.tiles[x.tile.value];
           t = applied(t, to_value(x.gradient), x.outcome);
+          this_.w.resident[x.tile.value] = x.step;
         },
         [this_ = *this, x] {
-          this_.sim.check_tile(this_.p, x.tile, x.step);
           this_.logic->tile_applied(x.step, x.tile);
+          if (this_.logic->keeps(x.tile) && this_.logic->version(x.tile) == x.step)
+            this_.sim.check_tile(this_.p, x.tile, x.step);
+          this_.compute_gathered();
         });
   }
   void operator()(e::copy& x) {
@@ -145,7 +205,7 @@ struct world::worker_effects {
         [&tile = w.tiles[x.tile.value], state] {
           *state = blob::copy_of(std::as_bytes(std::span(&tile, 1)));
         },
-        [to = logic, x, state] { to->tile_copied(x.tile, x.version, *state); });
+        [to = logic, x, state] { to->tile_copied(x.tile, x.version, 1, *state); });
   }
   void operator()(e::read_parameters& x) {
     auto values = std::make_shared<blob>();
@@ -154,29 +214,61 @@ struct world::worker_effects {
         [to = logic, x, values] { to->parameters_read(x.tile, x.version, *values); });
   }
   void operator()(e::install& x) {
+    // Now and then a copy arrives damaged.
+    if (sim.chance(0.02))
+      return lane(
+          30, [this_ = *this, x] { this_.w.has_state[x.tile.value] = false; },
+          [this_ = *this, x] { this_.logic->tile_damaged(x.tile, x.version); });
     lane(
-        30, [&tile = w.tiles[x.tile.value], x] { std::memcpy(&tile, x.state.data(), sizeof tile); },
+        30,
+        [this_ = *this, x] {
+          std::memcpy(&this_.w.tiles[x.tile.value], x.state.data(), sizeof(toy_tile));
+          this_.w.resident[x.tile.value] = x.version;
+          this_.w.has_state[x.tile.value] = true;
+        },
         [this_ = *this, x] {
           this_.sim.check_tile(this_.p, x.tile, x.version);
           this_.logic->tile_installed(x.tile, x.version);
+          this_.compute_gathered();
         });
+  }
+  void operator()(e::let_go& x) {
+    lane(
+        1,
+        [this_ = *this, x] {
+          this_.w.tiles[x.tile.value].moments = 0xdead;
+          this_.w.has_state[x.tile.value] = false;
+          if (level_of(this_.sim.job_) != sharding_level::parameters) return;
+          this_.w.tiles[x.tile.value].parameters = 0xdead;
+          this_.w.resident[x.tile.value].reset();
+        },
+        [] {});
   }
   void operator()(e::install_parameters& x) {
     lane(
         10,
-        [&tile = w.tiles[x.tile.value], x] {
-          tile = {to_value(x.values), 0};
+        [this_ = *this, x] {
+          this_.w.tiles[x.tile.value] = {to_value(x.values), 0};
+          this_.w.resident[x.tile.value] = x.version;
         },
-        [] {});
+        [this_ = *this] { this_.compute_gathered(); });
   }
   void operator()(e::restore& x) {
     lane(
         500,
         [this_ = *this, x] {
           for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t)
-            this_.w.tiles[t] = this_.sim.oracle_->tile(x.source.step, t);
+            restore_tile(this_, x, t);
         },
-        [to = logic, x] { to->restored(x.source.step); });
+        [to = logic, x] { to->restored(x.at); });
+  }
+  static void restore_tile(const worker_effects& to, const e::restore& x, std::uint32_t t) {
+    const bool is_held = std::find(x.held.begin(), x.held.end(), tile_id(t)) != x.held.end();
+    const bool gathers = level_of(to.sim.job_) == sharding_level::parameters;
+    to.w.tiles[t] = is_held || !gathers ? to.sim.oracle_->tile(x.source.step, t) : toy_tile{0xdead, 0xdead};
+    if (!is_held) to.w.tiles[t].moments = 0xdead;
+    to.w.has_state[t] = is_held;
+    to.w.resident[t] = is_held || !gathers ? std::optional(x.source.step) : std::nullopt;
   }
   void operator()(e::snapshot& x) {
     chunk_report c;
@@ -203,6 +295,12 @@ struct world::worker_effects {
   }
   void operator()(e::stop& x) { sim.kill_process(p, x.why); }
 };
+
+bool world::is_wanted(std::size_t p, step_number step, const block& b, std::uint64_t attempt) const {
+  const auto& w = *processes_[p];
+  const auto a = w.attempts.find(b);
+  return w.computing_step == step && a != w.attempts.end() && a->second == attempt;
+}
 
 void world::run_worker_effect(std::size_t p, worker::effects_item& item) {
   std::visit(worker_effects{*this, p}, item);

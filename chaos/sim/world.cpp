@@ -52,6 +52,9 @@ void world::setup() {
   tiles_ = static_cast<std::uint32_t>(random(1, 4));
   const std::uint16_t copies[] = {0, 0, 0, 1, 2, 2, 2, 3};
   replicas_ = copies[random(0, 7)];
+  const char* levels[] = {"optimizer", "gradients", "parameters"};
+  job_.sharding = replicas_ == 0 ? "replicated" : levels[random(0, 2)];
+  job_.replicas = replicas_;
   oracle_ = std::make_unique<oracle>(job_, tiles_);
   quiet_after_ = random(20'000, 250'000);
   if (chance(0.3)) crash_between_effects_ = 0.01;

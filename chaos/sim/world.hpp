@@ -60,8 +60,13 @@ class world {
     bool stopped = false;
     std::vector<std::function<void()>> deferred;  // while stopped
     micros lane_free = 0;
-    std::set<block> wanted;  // blocks still worth computing
-    step_number wanted_step;
+    // Blocks being computed; an attempt that was given up hands nothing over.
+    step_number computing_step;
+    std::map<block, std::uint64_t> attempts;
+    std::uint64_t attempt = 0;
+    std::vector<std::pair<block, std::uint64_t>> gathering;  // blocks that wait for parameters
+    std::vector<std::optional<step_number>> resident;        // version of each tile's parameters
+    std::vector<bool> has_state;                             // of each tile, beside its parameters
     std::map<std::size_t, std::uint64_t>
         linked;  // peers, and the session of the link as this process knows it
     // connection to the coordinator
@@ -110,6 +115,7 @@ class world {
   void run_worker_effects(std::size_t p);
   struct worker_effects;
   void run_worker_effect(std::size_t p, worker::effects_item& e);
+  bool is_wanted(std::size_t p, step_number step, const block& b, std::uint64_t attempt) const;
   void on_lane(std::size_t p, micros cost, std::function<void()> work, std::function<void()> done);
   void run_coordinator_effects();
   void with_coordinator(const std::function<void(coordinator::supervisor&)>& event);
@@ -133,6 +139,7 @@ class world {
   [[noreturn]] void fail(const std::string& what) const;
   std::string where_all_are() const;
   void check_tile(std::size_t p, tile_id tile, step_number version);
+  void check_parameters(std::size_t p, step_number version);
   void check_verdict(std::size_t p, const verdict& v);
   void check_recovery(const recover_order& r);
   void check_letting_go(std::size_t p);

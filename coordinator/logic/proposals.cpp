@@ -98,6 +98,10 @@ std::optional<proposal_order> supervisor::next_proposal(std::string& why) const 
     p.next.holders = plan_tiles(options_.tiles, static_cast<member_index>(p.next.members.size()),
                                 options_.replicas, before);
   }
+  for (std::uint32_t t = 0; t < p.next.holders.size(); ++t)
+    for (const auto index : p.next.holders[t])
+      if (const auto& who = p.next.members[index].who; !state_.current.holds(who, tile_id(t)))
+        p.moves.push_back({tile_id(t), state_.current.owner(tile_id(t)), who});
   why = std::to_string(joining) + " join, " + std::to_string(leavers.size()) + " leave" +
         (pauses ? ", then pause" : "") + (snapshot_wanted_ ? ", with a snapshot" : "") +
         (incomplete ? ", copies are restored" : "");

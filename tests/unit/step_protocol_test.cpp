@@ -26,7 +26,8 @@ plan two_members(plan_id id) {
 
 // A worker with four slots and one tile, and what it asked for since it was last looked at.
 struct bench {
-  explicit bench(incarnation self, broken_rules broken = {}) : logic(self, job(), 1, out, broken), me(self) {}
+  explicit bench(incarnation self, broken_rules broken = {}, const job_config& j = job())
+      : logic(self, j, 1, out, broken), me(self) {}
 
   static job_config job() {
     job_config j;
@@ -69,7 +70,7 @@ struct bench {
     r.next = two_members({first_era, 0});
     r.restore = restore_source{};
     order(r);
-    logic.restored(step_number(0));
+    logic.restored(first_era);
     order(start_order{first_era});
     out.clear();
   }
@@ -104,7 +105,7 @@ TEST_CASE("a member computes its blocks once its parameters are there") {
   a.order(r);
   CHECK(a.take<we::restore>().size() == 1);
   CHECK(a.take<we::compute>().empty());
-  a.logic.restored(step_number(0));
+  a.logic.restored(first_era);
   const auto asked = a.take<we::compute>();
   REQUIRE(asked.size() == 1);
   CHECK(asked[0].slots == block{0, 2});
@@ -254,13 +255,15 @@ TEST_CASE("a newcomer is fed tile by tile, applies what it is fed, and says when
   p.next = two_members({first_era, 1});
   p.next.members.push_back({carol, {}});
   p.next.holders = {{0, 1, 2}};
+  p.moves = {{tile_id(0), alice, carol}};
   a.order(p);
-  CHECK(a.take<we::copy>().empty());
   a.logic.link_up(carol);
+  CHECK(a.take<we::copy>().empty());
+  a.hear(carol, feed_note{{first_era, 1}, tile_id(0), {}}, 1);
   REQUIRE(a.take<we::copy>().size() == 1);
   a.reduce_step(1);  // while the copy is made: the gradient waits behind it
   a.out.clear();
-  a.logic.tile_copied(tile_id(0), step_number(0), bytes('s'));
+  a.logic.tile_copied(tile_id(0), step_number(0), 1, bytes('s'));
   const auto fed = a.take<we::send>();
   REQUIRE(fed.size() == 2);
   CHECK(std::holds_alternative<tile_copy_frame>(fed[0].what.body));
@@ -268,14 +271,123 @@ TEST_CASE("a newcomer is fed tile by tile, applies what it is fed, and says when
 
   bench c(carol);
   c.logic.link_up(alice);
-  c.logic.received(fed[0].what);  // its plan is not known yet
-  c.logic.received(fed[1].what);
-  CHECK(c.take<we::install>().empty());
   c.order(p);
+  CHECK(c.sent<feed_note>().size() == 1);
+  c.logic.received(fed[0].what);
+  c.logic.received(fed[1].what);
   REQUIRE(c.take<we::install>().size() == 1);
   CHECK(c.sent<ready_note>().empty());
   c.logic.tile_installed(tile_id(0), step_number(0));
   CHECK(c.sent<ready_note>().size() == 1);
+}
+
+namespace {
+// Alice feeds carol one of three tiles at a time.
+proposal_order carol_learns(std::uint32_t tiles) {
+  proposal_order p;
+  p.timeline = timeline;
+  p.base = {first_era, 0};
+  p.next = two_members({first_era, 1});
+  p.next.members.push_back({carol, {}});
+  p.next.holders.assign(tiles, {0, 1, 2});
+  for (std::uint32_t t = 0; t < tiles; ++t) p.moves.push_back({tile_id(t), alice, carol});
+  return p;
+}
+
+step_protocol learner(std::uint32_t tiles, effects& out) {
+  step_protocol c(carol, bench::job(), tiles, out, {}, {.copies_at_once = 1});
+  c.link_up(alice);
+  c.order({term_number(1), carol, carol_learns(tiles)});
+  return c;
+}
+
+std::vector<feed_note> notes_in(effects& out) {
+  std::vector<feed_note> found;
+  for (const auto& e : out)
+    if (const auto* s = std::get_if<we::send>(&e))
+      if (const auto* n = std::get_if<feed_note>(&s->what.body)) found.push_back(*n);
+  out.clear();
+  return found;
+}
+
+void copy_arrives(step_protocol& c, std::uint32_t tile, std::uint64_t version, blob state) {
+  c.received({timeline, first_era, {first_era, 0}, step_number(version), alice, {},
+              tile_copy_frame{{first_era, 1}, tile_id(tile), 1, std::move(state)}});
+}
+}  // namespace
+
+TEST_CASE("a learner asks for the next tile when the last is in place, and again for one that came damaged") {
+  effects out;
+  auto c = learner(2, out);
+  auto asked = notes_in(out);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].tile == tile_id(0));
+  copy_arrives(c, 0, 3, bytes('s'));
+  c.tile_damaged(tile_id(0), step_number(3));
+  asked = notes_in(out);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].tile == tile_id(0));
+  CHECK_FALSE(asked[0].have);
+  copy_arrives(c, 0, 4, bytes('s'));
+  c.tile_installed(tile_id(0), step_number(4));
+  asked = notes_in(out);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].tile == tile_id(1));
+}
+
+TEST_CASE("a copy whose feeder went is offered to the next feeder, who need not send it again") {
+  effects out;
+  auto c = learner(1, out);
+  out.clear();
+  copy_arrives(c, 0, 3, bytes('s'));
+  c.tile_installed(tile_id(0), step_number(3));
+  c.link_down(alice, "it died");
+  c.link_up(alice);
+  const auto asked = notes_in(out);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].have == step_number(3));
+  copy_arrives(c, 0, 3, {});
+  CHECK(std::any_of(out.begin(), out.end(), [](const auto& e) {
+    const auto* s = std::get_if<we::send>(&e);
+    return s && std::holds_alternative<ready_note>(s->what.body);
+  }));
+
+  for (const bool has_it : {true, false}) {
+    bench a(alice);
+    a.start();
+    a.logic.link_up(carol);
+    a.order(carol_learns(1));
+    a.hear(carol, feed_note{{first_era, 1}, tile_id(0), step_number(has_it ? 0 : 7)}, 1);
+    CHECK(a.take<we::copy>().size() == (has_it ? 0 : 1));
+    CHECK(a.sent<tile_copy_frame>().size() == (has_it ? 1 : 0));
+  }
+}
+
+TEST_CASE("where gradients are sharded a block handed over in part is computed again after a fence") {
+  effects out;
+  auto job = bench::job();
+  job.sharding = "gradients";
+  bench a(alice, {}, job);
+  a.start();
+  a.logic.tile_computed(step_number(1), {0, 2}, tile_id(0), {{0, 2}, 1.0, bytes('a')});
+  a.out.clear();
+  a.order(fence_order{second_era, timeline});
+  const auto reports = a.reported<inventory_report>();
+  REQUIRE(reports.size() == 1);
+  for (const auto& b : reports[0].blocks) CHECK(b.status == block_status::received);
+}
+
+TEST_CASE("a request for parameters waits for its version, and an older one is dropped") {
+  auto job = bench::job();
+  job.sharding = "parameters";
+  bench a(alice, {}, job);
+  a.start();
+  a.hear(bob, parameters_request{tile_id(0)}, 1);
+  CHECK(a.take<we::read_parameters>().empty());
+  a.hear(bob, parameters_request{tile_id(0)}, 0);
+  REQUIRE(a.take<we::read_parameters>().size() == 1);
+  a.logic.parameters_read(tile_id(0), step_number(0), bytes('p'));
+  CHECK(a.sent<parameters_frame>().size() == 1);
 }
 
 TEST_CASE("nobody is prepared for a plan before its learners are ready") {

@@ -27,7 +27,8 @@ struct send {
 struct report {
   worker_message what;
 };
-// Answered by step_protocol::block_computed.
+// Answered by step_protocol::block_computed, and before that, where gradients are sharded, by tile_computed
+// for each tile. Where parameters are sharded it asks for those it needs with parameters_wanted.
 struct compute {
   step_number step;
   block slots;
@@ -50,7 +51,7 @@ struct apply {
   blob gradient;
   step_outcome outcome;
 };
-// Answered by tile_copied, with the state as of `version`.
+// Answered by tile_copied, with the state as of `version` and its hash. May be put off: it is for a learner.
 struct copy {
   tile_id tile;
   step_number version;
@@ -60,11 +61,16 @@ struct read_parameters {
   tile_id tile;
   step_number version;
 };
-// Answered by tile_installed.
+// Answered by tile_installed, or by tile_damaged where the state has another hash.
 struct install {
   tile_id tile;
   step_number version;
+  std::uint64_t hash{};
   blob state;
+};
+// The tile's state beside the parameters is not held here any more; its memory can be used for others.
+struct let_go {
+  tile_id tile;
 };
 struct install_parameters {
   tile_id tile;
@@ -73,6 +79,7 @@ struct install_parameters {
 };
 // Load all parameters, and all state of the tiles held, from the seed or a checkpoint. Answered by restored.
 struct restore {
+  era at;
   restore_source source;
   std::vector<tile_id> held;
 };
@@ -95,7 +102,7 @@ struct stop {
 
 using effects_item =
     std::variant<effect::send, effect::report, effect::compute, effect::keep_only, effect::reduce,
-                 effect::apply, effect::copy, effect::read_parameters, effect::install,
+                 effect::apply, effect::copy, effect::read_parameters, effect::install, effect::let_go,
                  effect::install_parameters, effect::restore, effect::snapshot, effect::finish, effect::stop>;
 using effects = std::vector<effects_item>;
 

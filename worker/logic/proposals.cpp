@@ -14,7 +14,7 @@ void step_protocol::on_proposal(const proposal_order& p) {
   }
   if (!plan_) {
     mode_ = mode::idle;
-    timeline_ = p.timeline;
+    enter_timeline(p.timeline);
   }
   if (plan_ && plan_->id >= p.next.id) return;
   if (proposal_ && proposal_->next.id >= p.next.id) return;
@@ -30,51 +30,77 @@ void step_protocol::accept_proposal(const proposal_order& p) {
   ready_sent_ = false;
   for (std::uint32_t i = 0; i < tile_count_; ++i) {
     auto& t = tiles_[i];
-    if (t.learning) stop_learning(t);
-    t.learning = !t.held && p.next.holds(self_, tile_id(i));
+    const bool learns = !t.held && p.next.holds(self_, tile_id(i));
+    if (t.learning || t.kept) {
+      const bool is_whole = t.is_whole_copy();
+      if (!learns || !is_whole) let_go_of(tile_id(i));
+      stop_learning(t);
+      t.kept = learns && is_whole;
+    }
+    t.learning = learns;
   }
+  asked_feeds_.clear();
   release_held();
-  start_feeds();
+  ask_for_copies();
   maybe_ready();
 }
 
 // ---- feeding
 
+void step_protocol::on_feed_note(const frame& f, const feed_note& n) {
+  if (n.tile.value >= tile_count_) return;
+  if (!proposal_ || proposal_->next.id != n.target) {
+    if (!plan_ || plan_->id < n.target) hold(f);
+    return;
+  }
+  feeds_.erase({f.from, n.tile});
+  asked_feeds_[{f.from, n.tile}] = n.have;
+  start_feeds();
+}
+
 void step_protocol::start_feeds() {
   if (mode_ != mode::running || !proposal_ || !plan_ || proposal_->base != plan_->id) return;
-  const auto& next = proposal_->next;
-  for (std::uint32_t i = 0; i < tile_count_; ++i) {
-    const tile_id tile(i);
-    if (plan_->owner(tile) != self_ || !tiles_[i].held) continue;
-    if (tiles_[i].version != step_ - 1) continue;  // itself still behind what it learnt
-    for (const auto index : next.holders[i]) {
-      const auto& learner = next.members[index].who;
-      if (!plan_->holds(learner, tile) && linked_.contains(learner)) start_feed(learner, tile);
+  for (auto it = asked_feeds_.begin(); it != asked_feeds_.end();) {
+    const auto [learner, tile] = it->first;
+    const auto& t = tiles_[tile.value];
+    // Itself still behind what it learnt.
+    if (!t.held || t.version != step_ - 1) {
+      ++it;
+      continue;
     }
+    start_feed(learner, tile, it->second);
+    it = asked_feeds_.erase(it);
   }
 }
 
-void step_protocol::start_feed(const incarnation& learner, tile_id tile) {
-  if (feeds_.contains({learner, tile})) return;
+void step_protocol::start_feed(const incarnation& learner, tile_id tile, std::optional<step_number> have) {
   auto& t = tiles_[tile.value];
   auto& f = feeds_[{learner, tile}];
   f.version = t.version;
   if (const auto g = t.gradients.find(t.version + 1); g != t.gradients.end())
     f.queue.push_back(make_frame(t.version + 1, g->second));
-  out_.push_back(effect::copy{tile, t.version});
+  if (!have || (*have != t.version && !broken(rule::resume_at_version))) {
+    out_.push_back(effect::copy{tile, t.version});
+    return;
+  }
+  begin_feed(learner, tile, f, *have, 0, {});
 }
 
-void step_protocol::tile_copied(tile_id tile, step_number version, blob state) {
+void step_protocol::tile_copied(tile_id tile, step_number version, std::uint64_t hash, blob state) {
   if (!proposal_ || mode_ != mode::running) return;
-  for (auto& [key, f] : feeds_) {
-    if (key.second != tile || f.copied || f.version != version) continue;
-    f.copied = true;
-    const auto& learner = key.first;
-    out_.push_back(
-        effect::send{learner, make_frame(version, tile_copy_frame{proposal_->next.id, tile, 0, state})});
-    for (auto& g : f.queue) out_.push_back(effect::send{learner, std::move(g)});
-    f.queue.clear();
-  }
+  for (auto& [key, f] : feeds_)
+    if (key.second == tile && !f.copied && f.version == version)
+      begin_feed(key.first, tile, f, version, hash, state);
+}
+
+// An empty state says: what you have is what I would send.
+void step_protocol::begin_feed(const incarnation& learner, tile_id tile, feed& f, step_number version,
+                               std::uint64_t hash, const blob& state) {
+  f.copied = true;
+  out_.push_back(
+      effect::send{learner, make_frame(version, tile_copy_frame{proposal_->next.id, tile, hash, state})});
+  for (auto& g : f.queue) out_.push_back(effect::send{learner, std::move(g)});
+  f.queue.clear();
 }
 
 void step_protocol::feed_gradient(tile_id tile, const frame& f) {
@@ -89,6 +115,26 @@ void step_protocol::feed_gradient(tile_id tile, const frame& f) {
 
 // ---- learning
 
+// A few at a time from each feeder: copies must crowd out neither the gradients on the links nor the memory.
+void step_protocol::ask_for_copies() {
+  if (!proposal_ || mode_ == mode::promised) return;
+  std::map<incarnation, std::size_t> under_way;
+  for (const auto& t : tiles_)
+    if (t.learning && t.asked && !t.installed) ++under_way[t.feeder];
+  for (const auto& m : proposal_->moves) {
+    if (m.to != self_ || m.tile.value >= tile_count_) continue;
+    auto& t = tiles_[m.tile.value];
+    if (!t.learning || t.asked || !linked_.contains(m.from)) continue;
+    if (under_way[m.from] >= limits_.copies_at_once) continue;
+    ++under_way[m.from];
+    t.asked = true;
+    t.feeder = m.from;
+    const auto have = t.kept ? std::optional(t.version) : std::nullopt;
+    out_.push_back(
+        effect::send{m.from, make_frame(step_, feed_note{proposal_->next.id, m.tile, have})});
+  }
+}
+
 void step_protocol::on_tile_copy(const frame& f, const tile_copy_frame& c) {
   if (c.tile.value >= tile_count_) return;
   const bool known = proposal_ && proposal_->next.id == c.target;
@@ -97,13 +143,22 @@ void step_protocol::on_tile_copy(const frame& f, const tile_copy_frame& c) {
     return;
   }
   auto& t = tiles_[c.tile.value];
-  if (!t.learning) return;
-  stop_learning(t);
-  t.version = f.step;
+  if (!t.learning || !t.asked || t.copied || t.feeder != f.from) return;
+  const bool resumes = c.state.empty();
+  if (resumes && !t.kept) return;  // it was asked for before this copy was lost
+  t.gradients.clear();
   t.copied = true;
-  t.feeder = f.from;
+  t.installed = resumes;
+  t.kept = false;
+  t.version = f.step;
   ready_sent_ = false;
-  out_.push_back(effect::install{c.tile, f.step, c.state});
+  if (resumes) {
+    t.applied = t.parameters = f.step;
+    ask_for_copies();
+    maybe_ready();
+  } else {
+    out_.push_back(effect::install{c.tile, f.step, c.hash, c.state});
+  }
   apply_ready(c.tile);
 }
 
@@ -120,12 +175,21 @@ void step_protocol::tile_installed(tile_id tile, step_number version) {
   if (!t.copied || t.installed) return;
   t.installed = true;
   t.applied = t.parameters = version;
+  ask_for_copies();
   maybe_ready();
   maybe_compute();  // a member may have waited for these parameters
 }
 
+void step_protocol::tile_damaged(tile_id tile, step_number version) {
+  auto& t = tiles_[tile.value];
+  if (!t.learning || !t.copied || t.installed || t.version < version) return;
+  out_.push_back(effect::let_go{tile});
+  stop_learning(t);
+  ask_for_copies();
+}
+
 void step_protocol::stop_learning(tile_state& t) {
-  t.copied = t.installed = false;
+  t.asked = t.copied = t.installed = false;
   t.gradients.clear();
 }
 
@@ -183,6 +247,7 @@ void step_protocol::switch_plan(const verdict& v) {
   proposal_.reset();
   ready_sent_ = false;
   feeds_.clear();
+  asked_feeds_.clear();
   std::erase_if(ready_, [&](const auto& r) { return r.first <= next.id; });
   use_plan(next);
   mode_ = is_member() ? mode::running : mode::leaving;
@@ -190,10 +255,11 @@ void step_protocol::switch_plan(const verdict& v) {
     auto& t = tiles_[i];
     const bool holds = plan_->holds(self_, tile_id(i));
     if (t.learning && holds) t.held = true;
-    t.learning = false;
+    t.learning = t.kept = false;
     t.moving_off = t.held && !holds;
-    if (t.moving_off && broken(rule::keep_until_verdict)) t.keep_parameters_only();
+    if (t.moving_off && broken(rule::keep_until_verdict)) let_go_of(tile_id(i));
   }
+  for (std::uint32_t i = 0; i < tile_count_; ++i) answer_requests(tile_id(i));
   send_to_members(v.step, verdict_note{});
   for (const auto& who : leavers_)
     if (who != self_) send(who, v.step, verdict_note{});
@@ -229,8 +295,8 @@ void step_protocol::let_go(const verdict& v) {
     return;
   }
   for (const auto& who : leavers_) send(who, v.step, verdict_note{});
-  for (auto& t : tiles_)
-    if (t.moving_off) t.keep_parameters_only();
+  for (std::uint32_t i = 0; i < tile_count_; ++i)
+    if (tiles_[i].moving_off) let_go_of(tile_id(i));
   leavers_.clear();
   switched_at_.reset();
 }

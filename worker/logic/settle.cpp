@@ -1,15 +1,10 @@
 // Recovery as a worker sees it: promise, report, adopt, start.
 #include <algorithm>
-#include <limits>
 
 #include "actors/base/check.hpp"
 #include "worker/logic/step_protocol.hpp"
 
 namespace perdura::worker {
-
-namespace {
-constexpr step_number no_version{std::numeric_limits<std::uint64_t>::max()};
-}
 
 void step_protocol::on_fence(const fence_order& f) {
   if (f.at < era_) return;
@@ -25,7 +20,7 @@ void step_protocol::on_fence(const fence_order& f) {
     return;
   }
   era_ = f.at;
-  if (!plan_) timeline_ = f.timeline;
+  if (!plan_) enter_timeline(f.timeline);
   mode_ = mode::promised;
   voted_.reset();
   votes_.clear();
@@ -34,11 +29,28 @@ void step_protocol::on_fence(const fence_order& f) {
   ready_.clear();
   ready_sent_ = false;
   feeds_.clear();
+  asked_feeds_.clear();
+  requests_.clear();
+  reading_.clear();
+  abandon_streamed();
   complained_.clear();
   adopted_reported_ = false;
   finished_ = false;
   std::erase_if(held_, [&](const frame& held) { return held.at < era_; });
   report_inventory();
+}
+
+// What has been handed over of a block is with the tiles' owners, or with nobody: where all of them live and have
+// all of it they say so. Else the block is computed again.
+void step_protocol::abandon_streamed() {
+  auto& streamed = sums().streamed;
+  auto& busy = computing_[step_];
+  std::erase_if(streamed, [&](const auto& s) {
+    if (!s.second.is_sent || broken(rule::abandon_streamed)) return false;
+    busy.erase(s.first);
+    return true;
+  });
+  if (streams()) out_.push_back(effect::keep_only{step_, {busy.begin(), busy.end()}});
 }
 
 void step_protocol::report_inventory() {
@@ -48,18 +60,21 @@ void step_protocol::report_inventory() {
     const auto& t = tiles_[i];
     if (t.learning && !t.copied && newest_ && broken(rule::half_copy_is_none))
       r.tiles.push_back({tile_id(i), newest_->step, true, false});
-    if (!t.held && !(t.learning && t.copied)) continue;
-    const bool complete = !restoring_ && (t.held || t.installed);
+    if (!t.held && !t.kept && !(t.learning && t.copied)) continue;
+    const bool complete = !restoring_ && (t.held || t.kept || t.installed);
     r.tiles.push_back({tile_id(i), t.version, complete, t.gradients.contains(t.version + 1)});
   }
   if (const auto busy = computing_.find(step_); busy != computing_.end())
     for (const auto& b : busy->second) r.blocks.push_back({b, block_status::computing, {}});
   if (const auto kept = sums_.find(step_); kept != sums_.end()) {
     for (const auto& [b, result] : kept->second.own) r.blocks.push_back({b, block_status::computed, {}});
+    for (const auto& [b, result] : kept->second.streamed)
+      if (result.is_done) r.blocks.push_back({b, block_status::computed, {}});
     std::map<block, std::vector<tile_id>> received;
     for (std::uint32_t i = 0; i < tile_count_; ++i)
       for (const auto& [b, part] : kept->second.received[i])
-        if (!kept->second.own.contains(b)) received[b].push_back(tile_id(i));
+        if (!kept->second.own.contains(b) && !kept->second.streamed.contains(b))
+          received[b].push_back(tile_id(i));
     for (auto& [b, tiles] : received) r.blocks.push_back({b, block_status::received, std::move(tiles)});
   }
   out_.push_back(effect::report{std::move(r)});
@@ -75,8 +90,10 @@ void step_protocol::on_recover(const recover_order& r) {
   }
   era_ = r.at;
   recovery_ = r;
+  if (!plan_) enter_timeline(r.timeline);
   timeline_ = r.timeline;
   if (!r.next.has_member(self_)) {
+    set_copies_aside();
     forget_everything();
     return release_held();
   }
@@ -110,6 +127,9 @@ void step_protocol::adopt_sums(const recover_order& r) {
   if (const auto busy = computing_.find(next); busy != computing_.end())
     std::erase_if(busy->second,
                   [&](const block& b) { return std::find(mine.begin(), mine.end(), b) == mine.end(); });
+  if (const auto kept = sums_.find(next); kept != sums_.end())
+    std::erase_if(kept->second.streamed,
+                  [&](const auto& s) { return std::find(mine.begin(), mine.end(), s.first) == mine.end(); });
   out_.push_back(effect::keep_only{next, mine});
   reduced_elsewhere_ = {r.reduced.begin(), r.reduced.end()};
   orphans_ = {r.orphans.begin(), r.orphans.end()};
@@ -131,12 +151,13 @@ void step_protocol::adopt_state(const recover_order& r) {
   snapshot_plan_ = due ? plan_ : std::nullopt;
 
   restoring_ = r.restore.has_value();
-  effect::restore load{r.restore.value_or(restore_source{}), {}};
+  effect::restore load{era_, r.restore.value_or(restore_source{}), {}};
   for (std::uint32_t i = 0; i < tile_count_; ++i) {
     const tile_id tile(i);
     auto& t = tiles_[i];
     const bool holds = plan_->holds(self_, tile);
     if (restoring_) {
+      if (!holds) let_go_of(tile);
       t = {};
       t.held = holds;
       t.parameters = no_version;
@@ -144,12 +165,11 @@ void step_protocol::adopt_state(const recover_order& r) {
       continue;
     }
     if (!holds) {
-      if (t.learning && !t.installed) t.version = no_version;
-      if (t.held || t.learning) t.keep_parameters_only();
+      if (t.held || t.learning || t.kept) let_go_of(tile);
       continue;
     }
     t.held = true;
-    t.learning = t.moving_off = false;
+    t.learning = t.moving_off = t.kept = false;
     t.gradients.erase(t.gradients.upper_bound(step_), t.gradients.end());
     const bool completes = r.standing && t.version + 1 == r.settled && t.gradients.contains(r.settled);
     PERDURA_CHECK(t.version == r.settled || completes,
@@ -160,12 +180,15 @@ void step_protocol::adopt_state(const recover_order& r) {
   if (restoring_) out_.push_back(std::move(load));
 }
 
-void step_protocol::restored(step_number step) {
-  if (!restoring_ || !recovery_ || step != recovery_->settled || mode_ == mode::promised) return;
+void step_protocol::restored(era at) {
+  if (!restoring_ || at != era_ || mode_ == mode::promised) return;
+  const auto step = recovery_->settled;
   restoring_ = false;
   for (auto& t : tiles_) t.version = t.applied = t.parameters = step;
-  if (mode_ == mode::running)
-    for (std::uint32_t i = 0; i < tile_count_; ++i) spread_parameters(tile_id(i));
+  for (std::uint32_t i = 0; i < tile_count_ && mode_ == mode::running; ++i) {
+    spread_parameters(tile_id(i));
+    answer_requests(tile_id(i));
+  }
   maybe_compute();
   maybe_vote();
   maybe_finish();
@@ -199,6 +222,15 @@ void step_protocol::resend_step() {
     }
   }
   std::vector<block> done;
+  auto streamed = std::move(sums().streamed);
+  for (auto& [b, s] : streamed) {
+    for (const auto& [tile, part] : s.waiting) hand_over(tile, part);
+    s.is_sent = !s.waiting.empty();
+    s.waiting.clear();
+  }
+  sums().streamed = std::move(streamed);
+  for (const auto tile : wanted_parameters_)
+    if (!tiles_[tile.value].held) send(plan_->owner(tile), step_ - 1, parameters_request{tile});
   for (const auto& [b, result] : sums().own)
     if (orphans_.contains(b) || std::find(mine.begin(), mine.end(), b) != mine.end()) done.push_back(b);
   for (const auto& b : done) distribute(b);
@@ -218,6 +250,23 @@ void step_protocol::resend_step() {
   maybe_finish();
 }
 
+// A newcomer that had copied tiles when a failure came between: it need not copy them again as long as no
+// later version exists.
+void step_protocol::set_copies_aside() {
+  if (plan_) return;
+  for (auto& t : tiles_) {
+    t.kept = t.is_whole_copy();
+    if (t.kept) stop_learning(t);
+  }
+}
+
+// What a newcomer has copied is of the timeline that it was copied in.
+void step_protocol::enter_timeline(timeline_number t) {
+  for (std::uint32_t i = 0; i < tile_count_ && t != timeline_; ++i)
+    if (tiles_[i].kept || tiles_[i].copied) let_go_of(tile_id(i));
+  timeline_ = t;
+}
+
 void step_protocol::forget_everything() {
   mode_ = mode::idle;
   plan_.reset();
@@ -227,8 +276,16 @@ void step_protocol::forget_everything() {
   verdicts_.clear();
   settled_outcome_ = {};
   expected_.reset();
-  tiles_.assign(tile_count_, {});
-  for (auto& t : tiles_) t.parameters = no_version;
+  for (std::uint32_t i = 0; i < tile_count_; ++i) {
+    auto& t = tiles_[i];
+    if (t.kept) {
+      t.learning = false;
+      continue;
+    }
+    let_go_of(tile_id(i));
+    t = {};
+    t.parameters = no_version;
+  }
   sums_.clear();
   computing_.clear();
   out_.push_back(effect::keep_only{step_, {}});
@@ -241,6 +298,10 @@ void step_protocol::forget_everything() {
   ready_.clear();
   ready_sent_ = false;
   feeds_.clear();
+  asked_feeds_.clear();
+  wanted_parameters_.clear();
+  requests_.clear();
+  reading_.clear();
   leavers_.clear();
   leavers_acked_.clear();
   switched_at_.reset();
@@ -254,7 +315,7 @@ void step_protocol::forget_everything() {
 void step_protocol::link_up(const incarnation& peer) {
   linked_.insert(peer);
   maybe_adopted();
-  start_feeds();
+  ask_for_copies();
   if (ready_sent_ && proposal_)
     out_.push_back(effect::send{peer, make_frame(step_, ready_note{proposal_->next.id})});
 }
@@ -264,12 +325,16 @@ void step_protocol::link_down(const incarnation& peer, const std::string& why) {
   const bool relevant = is_relevant(peer);
   for (auto& [target, who] : ready_) who.erase(peer);
   std::erase_if(feeds_, [&](const auto& f) { return f.first.first == peer; });
+  std::erase_if(asked_feeds_, [&](const auto& f) { return f.first.first == peer; });
   // What an inventory has reported stays until the decision that is made from it.
-  for (auto& t : tiles_)
-    if (t.learning && t.copied && t.feeder == peer && mode_ != mode::promised) {
-      stop_learning(t);
-      ready_sent_ = false;
-    }
+  for (std::uint32_t i = 0; i < tile_count_ && mode_ != mode::promised; ++i) {
+    auto& t = tiles_[i];
+    if (!t.learning || !t.asked || t.feeder != peer) continue;
+    t.kept = t.is_whole_copy();
+    if (!t.kept && t.copied) out_.push_back(effect::let_go{tile_id(i)});
+    stop_learning(t);
+    ready_sent_ = false;
+  }
   if (relevant) complain(peer, why);
 }
 

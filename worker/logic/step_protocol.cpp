@@ -1,6 +1,7 @@
 #include "worker/logic/step_protocol.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "actors/base/check.hpp"
 #include "actors/base/overloaded.hpp"
@@ -12,6 +13,7 @@ step_protocol::step_protocol(incarnation self, const job_config& job, std::uint3
                              broken_rules broken, protocol_limits limits)
     : self_(self),
       job_(job),
+      level_(level_of(job)),
       tile_count_(tile_count),
       out_(out),
       broken_(broken),
@@ -66,7 +68,7 @@ worker_phase step_protocol::where() const {
   for (const auto& t : tiles_)
     if (t.held && !t.moving_off && t.applied < step_ - 1) return worker_phase::apply;
   for (const auto& t : tiles_)
-    if (t.parameters != step_ - 1) return worker_phase::gather;
+    if (!gathers() && t.parameters != step_ - 1) return worker_phase::gather;
   if (const auto busy = computing_.find(step_); busy != computing_.end() && !busy->second.empty())
     return worker_phase::compute;
   return voted_ == step_ ? worker_phase::vote : worker_phase::exchange;
@@ -113,7 +115,8 @@ void step_protocol::accept(const frame& f) {
                         [&](const parameters_frame& x) { on_parameters(f, x); },
                         [&](const tile_copy_frame& x) { on_tile_copy(f, x); },
                         [&](const vote_frame& x) { on_vote(f, x); }, [](const verdict_note&) {},
-                        [](const parameters_request&) {}, [](const feed_note&) {},
+                        [&](const parameters_request& x) { on_request(f, x); },
+                        [&](const feed_note& x) { on_feed_note(f, x); },
                         [&](const verdict_ack& x) { on_verdict_ack(f, x); },
                         [&](const ready_note& x) { on_ready(f, x); }},
              f.body);
@@ -157,11 +160,11 @@ void step_protocol::maybe_compute() {
   if ((mode_ != mode::adopted && mode_ != mode::running) || !is_member() || restoring_) return;
   if (plan_->action != plan_action::train || step_.value > job_.steps) return;
   for (const auto& t : tiles_)
-    if (t.parameters != step_ - 1) return;
+    if (gathers() ? t.held && t.applied != step_ - 1 : t.parameters != step_ - 1) return;
   auto& busy = computing_[step_];
-  const auto& own = sums().own;
+  const auto& s = sums();
   for (const auto& b : plan_->find(self_)->blocks) {
-    if (busy.contains(b) || own.contains(b) || orphans_.contains(b)) continue;
+    if (busy.contains(b) || s.own.contains(b) || s.streamed.contains(b) || orphans_.contains(b)) continue;
     busy.insert(b);
     out_.push_back(effect::compute{step_, b});
   }
@@ -170,6 +173,10 @@ void step_protocol::maybe_compute() {
 void step_protocol::block_computed(step_number step, const block& slots, computed_block result) {
   if (const auto busy = computing_.find(step); busy != computing_.end()) busy->second.erase(slots);
   if (step != step_ || !is_member()) return;
+  if (streams()) {
+    if (const auto s = sums().streamed.find(slots); s != sums().streamed.end()) s->second.is_done = true;
+    return;
+  }
   PERDURA_CHECK(result.tiles.size() == tile_count_, "a block's gradient has one part a tile");
   sums().own[slots] = std::move(result);
   if (mode_ == mode::running) distribute(slots);
@@ -177,17 +184,29 @@ void step_protocol::block_computed(step_number step, const block& slots, compute
 
 void step_protocol::distribute(const block& slots) {
   const auto& result = sums().own.at(slots);
-  for (std::uint32_t i = 0; i < tile_count_; ++i) {
-    const tile_id tile(i);
-    if (reduced_elsewhere_.contains(tile)) continue;
-    const auto& owner = plan_->owner(tile);
-    if (owner == self_) {
-      sums().received[i][slots] = partial{slots, result.loss, result.tiles[i]};
-      maybe_reduce(tile);
-    } else {
-      send(owner, step_, partial_frame{slots, tile, result.loss, result.tiles[i]});
-    }
+  for (std::uint32_t i = 0; i < tile_count_; ++i)
+    hand_over(tile_id(i), partial{slots, result.loss, result.tiles[i]});
+}
+
+void step_protocol::tile_computed(step_number step, const block& slots, tile_id tile, partial result) {
+  const auto busy = computing_.find(step);
+  if (step != step_ || !is_member() || busy == computing_.end() || !busy->second.contains(slots)) return;
+  auto& s = sums().streamed[slots];
+  if (mode_ != mode::running) {
+    s.waiting[tile] = std::move(result);
+    return;
   }
+  s.is_sent = true;
+  hand_over(tile, result);
+}
+
+// To the tile's owner, for the tree over all slots.
+void step_protocol::hand_over(tile_id tile, const partial& part) {
+  if (reduced_elsewhere_.contains(tile)) return;
+  const auto& owner = plan_->owner(tile);
+  if (owner != self_) return send(owner, step_, partial_frame{part.slots, tile, part.loss, part.gradient});
+  sums().received[tile.value][part.slots] = part;
+  maybe_reduce(tile);
 }
 
 void step_protocol::on_partial(const frame& f, const partial_frame& p) {
@@ -220,6 +239,8 @@ void step_protocol::tile_reduced(step_number step, tile_id tile, reduced_frame r
   result.tile = tile;
   t.gradients[step] = result;
   if (mode_ != mode::running) return;
+  // No memory for what only a recovery would use; but what an inventory has reported stays.
+  if (streams()) sums().received[tile.value].clear();
   if (plan_->owner(tile) == self_) spread_gradient(tile, result);
   maybe_vote();
 }
@@ -243,6 +264,7 @@ void step_protocol::on_reduced(const frame& f, const reduced_frame& r) {
     return;
   }
   t.gradients[f.step] = r;
+  if (t.held) feed_gradient(r.tile, make_frame(f.step, r));
   apply_ready(r.tile);
   if (f.step == step_) maybe_vote();
 }
@@ -374,6 +396,7 @@ void step_protocol::observe(const verdict& v) {
   step_ = v.step + 1;
   orphans_.clear();
   reduced_elsewhere_.clear();
+  wanted_parameters_.clear();
   sums_.erase(sums_.begin(), sums_.lower_bound(step_));
   votes_.erase(votes_.begin(), votes_.lower_bound(step_));
   computing_.erase(computing_.begin(), computing_.lower_bound(step_));
@@ -457,13 +480,14 @@ void step_protocol::apply_ready(tile_id tile) {
 
 void step_protocol::tile_applied(step_number step, tile_id tile) {
   auto& t = tiles_[tile.value];
-  if (!(t.held || (t.learning && t.copied)) || step > t.version) return;  // let go meanwhile
+  if (!(t.held || (t.learning && t.installed)) || step > t.version) return;  // let go meanwhile
   t.applied = step;
   t.parameters = step;
   t.gradients.erase(t.gradients.begin(), t.gradients.upper_bound(step));
   maybe_snapshot(tile);
   if (is_running() || mode_ == mode::adopted) {
     if (mode_ == mode::running) spread_parameters(tile);
+    answer_requests(tile);
     start_feeds();
     maybe_compute();
     maybe_vote();
@@ -490,12 +514,19 @@ bool step_protocol::snapshot_due(const verdict& v) const {
 
 void step_protocol::spread_parameters(tile_id tile) {
   const auto& t = tiles_[tile.value];
-  if (!is_member() || !t.held || t.applied != step_ - 1 || plan_->owner(tile) != self_) return;
+  if (gathers() || !is_member() || !t.held || t.applied != step_ - 1 || plan_->owner(tile) != self_) return;
   if (plan_->holders[tile.value].size() == plan_->members.size()) return;
   out_.push_back(effect::read_parameters{tile, t.applied});
 }
 
 void step_protocol::parameters_read(tile_id tile, step_number version, blob values) {
+  if (gathers()) {
+    const auto reading = std::exchange(reading_[tile], {});
+    if (!is_running()) return;
+    for (const auto& [step, who] : reading)
+      if (step == version || broken(rule::answer_at_version)) send(who, step, parameters_frame{tile, values});
+    return;
+  }
   if (mode_ != mode::running || !is_member() || version != step_ - 1 || plan_->owner(tile) != self_) return;
   for (const auto& m : plan_->members)
     if (!plan_->holds(m.who, tile)) send(m.who, version, parameters_frame{tile, values});
@@ -506,11 +537,59 @@ void step_protocol::on_parameters(const frame& f, const parameters_frame& p) {
   auto& t = tiles_[p.tile.value];
   const auto wanted = step_ - 1;
   // A learner's copy brings its parameters itself, and must not be overwritten.
-  if (t.held || (t.learning && t.copied) || t.parameters == wanted) return;
+  if (t.held || (t.learning && t.copied)) return;
   if (f.step != wanted && !broken(rule::tag_parameters)) return;
+  if (gathers()) {
+    if (wanted_parameters_.erase(p.tile) > 0)
+      out_.push_back(effect::install_parameters{p.tile, f.step, p.values});
+    return;
+  }
+  if (t.parameters == wanted) return;
   t.parameters = wanted;
   out_.push_back(effect::install_parameters{p.tile, f.step, p.values});
   maybe_compute();
+}
+
+// ---- parameters asked for by members that keep only their own
+
+void step_protocol::parameters_wanted(step_number step, tile_id tile) {
+  if (step != step_ || !plan_) return;
+  wanted_parameters_.insert(tile);
+  // Before the start of a plan nobody answers; resend_step asks then.
+  if (mode_ == mode::running) send(plan_->owner(tile), step_ - 1, parameters_request{tile});
+}
+
+void step_protocol::on_request(const frame& f, const parameters_request& r) {
+  if (r.tile.value >= tile_count_) return;
+  requests_[r.tile].emplace(f.step, f.from);
+  answer_requests(r.tile);
+}
+
+// At the very version asked for. Older ones are not needed any more: what has been applied was decided, so all
+// blocks were computed. Newer ones wait.
+void step_protocol::answer_requests(tile_id tile) {
+  const auto waiting = requests_.find(tile);
+  const auto& t = tiles_[tile.value];
+  if (waiting == requests_.end() || !is_running() || !t.held || t.applied != t.version) return;
+  bool reads = false;
+  for (auto it = waiting->second.begin(); it != waiting->second.end();) {
+    const bool fits = it->first == t.applied || broken(rule::answer_at_version);
+    if (it->first > t.applied && !fits) break;
+    if (fits) {
+      reading_[tile].insert(*it);
+      reads = true;
+    }
+    it = waiting->second.erase(it);
+  }
+  if (reads) out_.push_back(effect::read_parameters{tile, t.applied});
+}
+
+// ----
+
+void step_protocol::let_go_of(tile_id tile) {
+  auto& t = tiles_[tile.value];
+  if (t.held || t.copied || t.kept) out_.push_back(effect::let_go{tile});
+  t.keep_parameters_only();
 }
 
 void step_protocol::maybe_finish() {

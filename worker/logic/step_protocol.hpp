@@ -6,6 +6,7 @@
 // proposals.cpp: learners, feeds, switching plans, leaving.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ namespace perdura::worker {
 struct protocol_limits {
   std::size_t held_frames_max = 1U << 16;  // of a newer era, or of a plan not yet known
   std::size_t backlog_steps_max = 1024;    // gradients that a learner keeps for one tile
+  std::size_t copies_at_once = 2;          // of tiles on their way from one feeder
 };
 
 // Of a block computed here: its gradient cut by tiles.
@@ -44,13 +46,19 @@ class step_protocol {
   void link_up(const incarnation& peer);
   void link_down(const incarnation& peer, const std::string& why);
   // ---- from the lane
+  // Where gradients are sharded a block's tiles come one by one, then block_computed without any.
+  void tile_computed(step_number step, const block& slots, tile_id tile, partial result);
   void block_computed(step_number step, const block& slots, computed_block result);
+  // Where parameters are sharded: a block of `step` that is being computed needs the tile's. Answered by
+  // effect::install_parameters, unless the step is over.
+  void parameters_wanted(step_number step, tile_id tile);
   void tile_reduced(step_number step, tile_id tile, reduced_frame result);
   void tile_applied(step_number step, tile_id tile);
-  void tile_copied(tile_id tile, step_number version, blob state);
+  void tile_copied(tile_id tile, step_number version, std::uint64_t hash, blob state);
   void parameters_read(tile_id tile, step_number version, blob values);
   void tile_installed(tile_id tile, step_number version);
-  void restored(step_number step);
+  void tile_damaged(tile_id tile, step_number version);
+  void restored(era at);
 
   // ---- what it looks like from outside
   const incarnation& self() const { return self_; }
@@ -63,29 +71,39 @@ class step_protocol {
   era promised() const { return era_; }
   // Is the tile here, complete and at this version?
   bool holds(tile_id tile) const { return tiles_[tile.value].held; }
+  // Is its state in this worker's memory, whether it counts as a holder or not?
+  bool keeps(tile_id tile) const {
+    const auto& t = tiles_[tile.value];
+    return t.held || t.kept || t.copied;
+  }
   step_number version(tile_id tile) const { return tiles_[tile.value].applied; }
   std::uint64_t frames_dropped() const { return frames_dropped_; }
 
  private:
+  static constexpr step_number no_version{std::numeric_limits<std::uint64_t>::max()};
+
   enum class mode : std::uint8_t { idle, promised, adopted, running, leaving };
 
   struct tile_state {
     bool held = false;        // complete here: as owner or replica, or kept until the next verdict
     bool moving_off = false;  // held under the last plan, not under this one
     bool learning = false;
-    bool copied = false;     // a learner's copy has come
+    bool asked = false;      // the feeder has been asked for the learner's copy
+    bool copied = false;     // which has come
     bool installed = false;  // and is in place
+    bool kept = false;       // a complete copy whose feed broke off: it may be resumed
     incarnation feeder;      // who feeds the learner
     step_number version;     // last step applied or being applied
     step_number applied;     // last step applied
     step_number parameters;  // version of the parameters that are here
     std::map<step_number, reduced_frame> gradients;
 
+    bool is_whole_copy() const { return kept || (learning && installed && applied == version); }
     // An apply under way is finished on the lane before anything that comes after it.
     void keep_parameters_only() {
-      const auto kept = version;
+      const auto left = held || kept || installed ? version : copied ? no_version : parameters;
       *this = {};
-      parameters = kept;
+      parameters = left;
     }
   };
 
@@ -95,15 +113,25 @@ class step_protocol {
     std::vector<frame> queue;  // gradients that follow the copy
   };
 
+  // A block whose tiles are handed over as they come, and not kept.
+  struct streamed_block {
+    std::map<tile_id, partial> waiting;  // for the plan's start
+    bool is_sent = false;                // in part at least
+    bool is_done = false;
+  };
+
   // One step's sums: of the blocks computed here, and of all blocks on the tiles owned here.
   struct step_sums {
     std::map<block, computed_block> own;
+    std::map<block, streamed_block> streamed;
     std::vector<std::map<block, partial>> received;
     std::set<tile_id> reducing;
   };
 
   bool broken(rule r) const { return broken_.has(r); }
   bool is_member() const { return plan_ && plan_->has_member(self_); }
+  bool streams() const { return level_ >= sharding_level::gradients; }
+  bool gathers() const { return level_ == sharding_level::parameters; }
   bool is_running() const { return mode_ == mode::running || mode_ == mode::leaving; }
 
   // step_protocol.cpp
@@ -119,6 +147,7 @@ class step_protocol {
   void send_to_members(step_number step, const frame_body& body);
   void maybe_compute();
   void distribute(const block& slots);
+  void hand_over(tile_id tile, const partial& part);
   void maybe_reduce(tile_id tile);
   void spread_gradient(tile_id tile, const reduced_frame& g);
   void maybe_vote();
@@ -135,6 +164,9 @@ class step_protocol {
   void maybe_finish();
   void maybe_snapshot(tile_id tile);
   bool snapshot_due(const verdict& v) const;
+  void on_request(const frame& f, const parameters_request& r);
+  void answer_requests(tile_id tile);
+  void let_go_of(tile_id tile);
   step_sums& sums() { return sums_of(step_); }
   step_sums& sums_of(step_number step);
   void use_plan(plan p);
@@ -149,16 +181,23 @@ class step_protocol {
   void maybe_adopted();
   void resend_step();
   void forget_everything();
+  void abandon_streamed();
+  void set_copies_aside();
+  void enter_timeline(timeline_number t);
   void complain(const incarnation& about, const std::string& why);
   bool is_relevant(const incarnation& peer) const;
 
   // proposals.cpp
   void on_proposal(const proposal_order& p);
   void accept_proposal(const proposal_order& p);
+  void ask_for_copies();
+  void on_feed_note(const frame& f, const feed_note& n);
   void start_feeds();
-  void start_feed(const incarnation& learner, tile_id tile);
+  void start_feed(const incarnation& learner, tile_id tile, std::optional<step_number> have);
+  void begin_feed(const incarnation& learner, tile_id tile, feed& f, step_number version, std::uint64_t hash,
+                  const blob& state);
   void feed_gradient(tile_id tile, const frame& f);
-  void stop_learning(tile_state& t);
+  static void stop_learning(tile_state& t);
   bool feed_is_held(const incarnation& feeder, tile_id tile) const;
   void on_tile_copy(const frame& f, const tile_copy_frame& c);
   void on_ready(const frame& f, const ready_note& r);
@@ -170,6 +209,7 @@ class step_protocol {
 
   const incarnation self_;
   const job_config job_;
+  const sharding_level level_;
   const std::uint32_t tile_count_;
   effects& out_;
   const broken_rules broken_;
@@ -191,6 +231,9 @@ class step_protocol {
   std::map<step_number, std::set<block>> computing_;
   std::set<tile_id> reduced_elsewhere_;  // of the step settled on: their owners hold g
   std::set<block> orphans_;
+  std::set<tile_id> wanted_parameters_;  // by the blocks being computed, of step_ - 1
+  std::map<tile_id, std::set<std::pair<step_number, incarnation>>> requests_;  // not yet answered
+  std::map<tile_id, std::set<std::pair<step_number, incarnation>>> reading_;   // being read for them
   std::map<step_number, std::map<incarnation, vote_frame>> votes_;
   std::optional<step_number> voted_;
   std::optional<recover_order> recovery_;
@@ -204,6 +247,7 @@ class step_protocol {
   std::map<plan_id, std::set<incarnation>> ready_;  // learners that said so
   bool ready_sent_ = false;
   std::map<std::pair<incarnation, tile_id>, feed> feeds_;
+  std::map<std::pair<incarnation, tile_id>, std::optional<step_number>> asked_feeds_;  // and what they have
   std::vector<incarnation> leavers_;  // of the plan before this one
   std::set<incarnation> leavers_acked_;
   std::optional<step_number> switched_at_;  // the verdict that named plan_
