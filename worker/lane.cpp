@@ -38,7 +38,30 @@ void lane::keep_only(step_number step, const std::vector<block>& wanted) {
   };
   const std::lock_guard lock(mutex_);
   std::erase_if(compute_, [&](const job& j) { return !is_wanted(j.step, j.slots); });
-  if (running_.size > 0 && !is_wanted(running_step_, running_)) stop_ = true;
+  if (running_.size > 0 && !is_wanted(running_step_, running_)) {
+    stop_ = true;
+    changed_.notify_one();
+  }
+}
+
+void lane::run_state(std::unique_lock<std::mutex>& lock) {
+  auto task = std::move(state_.front());
+  state_.pop_front();
+  lock.unlock();
+  task();
+  task = nullptr;
+  lock.lock();
+}
+
+void lane::run_waiting() {
+  std::unique_lock lock(mutex_);
+  while (!state_.empty() && !ending_) run_state(lock);
+}
+
+void lane::wait_for_state() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ending_ || stop_ || !state_.empty(); });
+  while (!state_.empty() && !ending_) run_state(lock);
 }
 
 void lane::work() {
@@ -47,11 +70,7 @@ void lane::work() {
     changed_.wait(lock, [&] { return ending_ || !state_.empty() || !compute_.empty(); });
     if (ending_) return;
     if (!state_.empty()) {
-      auto task = std::move(state_.front());
-      state_.pop_front();
-      lock.unlock();
-      task();
-      lock.lock();
+      run_state(lock);
       continue;
     }
     auto next = std::move(compute_.front());

@@ -1,5 +1,5 @@
 // The one thread that does a worker's numbers. State work (reduce, apply, copy ...) runs in the order it was
-// asked for and before any computing; what is being computed is finished or stopped first.
+// asked for and before any computing; what is being computed lets it in where it may be interrupted.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,10 @@ class lane {
   void run(std::function<void()> task);
   // `stop` is set when the block is no longer wanted (keep_only).
   void compute(step_number step, block slots, std::function<void(const std::atomic<bool>& stop)> task);
+  // From within a block being computed: does the state work that waits.
+  void run_waiting();
+  // The same, after waiting for some if there is none; returns as well when the block is to stop.
+  void wait_for_state();
   // Drops blocks of other steps and those that are not in `wanted`.
   void keep_only(step_number step, const std::vector<block>& wanted);
 
@@ -33,6 +37,7 @@ class lane {
     std::function<void(const std::atomic<bool>&)> task;
   };
   void work();
+  void run_state(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -68,6 +68,7 @@ int run(const arguments& a) {
     options.shell.trace_folder = folder;
     std::filesystem::create_directories(folder);
   }
+  if (const char* folder = std::getenv("PERDURA_SPANS")) options.shell.spans_folder = folder;
   options.coordinator = *at;
   options.make_links = [self = options.shell.self](transport::link_events events) {
     transport::tcp_options tcp;

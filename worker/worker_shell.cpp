@@ -9,33 +9,43 @@
 #include "actors/base/log.hpp"
 #include "actors/base/overloaded.hpp"
 #include "actors/runtime/config_file.hpp"
+#include "kernels/hash.hpp"
 #include "storage/checkpoint_reader.hpp"
 
 namespace perdura::worker {
 
 namespace {
 
-// The parts of a flat gradient, by tile; they share its bytes.
-computed_block cut(const block_gradient& g, const std::vector<tile>& tiles) {
-  computed_block parts{g.loss, {}};
-  parts.tiles.reserve(tiles.size());
-  const auto owner = std::make_shared<blob>(g.values);
-  for (const auto& t : tiles)
-    parts.tiles.emplace_back(owner, g.values.data() + t.first * sizeof(float), t.size * sizeof(float));
-  return parts;
-}
+constexpr std::size_t state_arrays_of_a_tile = 4;
 
-result<void> load(trainer& into, const std::string& store, const storage::checkpoint_key& key) {
+// The state of the tiles held, and all parameters that are kept.
+result<void> load(trainer& into, resident_parameters& resident, const job_config& job,
+                  const std::string& store, const storage::checkpoint_key& key,
+                  const std::vector<tile_id>& held) {
+  const auto tiles = static_cast<std::uint32_t>(into.tiles().size());
+  const bool keeps_all = level_of(job) != sharding_level::parameters;
+  std::vector<bool> is_held(tiles, false);
+  for (const auto t : held) is_held[t.value] = true;
+  for (std::uint32_t t = 0; t < tiles; ++t) {
+    if (is_held[t])
+      into.hold(tile_id(t));
+    else if (into.is_held(tile_id(t)))
+      into.let_go(tile_id(t));
+    resident.drop(tile_id(t));
+    if (is_held[t] || keeps_all) resident.set(tile_id(t), key.step);
+  }
   if (key.step.value == 0) {
     into.initialise();
     return {};
   }
   auto reader = storage::checkpoint_reader::open(store, key);
   if (!reader) return reader.failure();
-  for (std::uint32_t t = 0; t < into.tiles().size(); ++t) {
+  for (std::uint32_t t = 0; t < tiles; ++t) {
+    if (!is_held[t] && !keeps_all) continue;
     auto state = reader->load_tile(tile_id(t));
     if (!state) return state.failure();
     into.install_tile(tile_id(t), *state);
+    if (!is_held[t]) into.let_go(tile_id(t));
   }
   return {};
 }
@@ -149,6 +159,9 @@ void worker_shell::job_loaded(const std::string& id, job_config config, std::uni
   trainer_ = std::move(made);
   numeric_class_ = numeric_class;
   traced_ = {};
+  resident_ = std::make_shared<resident_parameters>(trainer_->tiles().size());
+  spans_ = spans::open(options_.spans_folder, options_.name);
+  attempts_.clear();
   const auto tiles = static_cast<std::uint32_t>(trainer_->tiles().size());
   logic_ = std::make_unique<step_protocol>(options_.self, config_, tiles, out_);
   snapshots_ =
@@ -176,8 +189,9 @@ void worker_shell::dismiss() {
   chunks_.clear();
   numeric_class_ = 0;
   // The lane may still be at work with it.
-  lane_.run([gone = std::move(trainer_)] {});
+  lane_.run([gone = std::move(trainer_), also = std::move(resident_)] {});
   trainer_.reset();
+  resident_.reset();
 }
 
 // ---- effects
@@ -227,22 +241,74 @@ void worker_shell::run(effect::report& e) {
 }
 
 void worker_shell::run(effect::compute& e) {
+  if (computing_step_ != e.step) attempts_.clear();
+  computing_step_ = e.step;
+  const auto attempt = attempts_[e.slots] = ++attempt_;
   lane_.compute(e.step, e.slots,
-                [this, e, number = job_number_, made = trainer_](const std::atomic<bool>& stop) {
-                  const auto g = made->compute_block(e.step, e.slots, stop, &progress_.slots_done);
-                  if (!g) return;
-                  progress_.slot_nanoseconds += g->spent.count();
-                  auto parts = std::make_shared<computed_block>(cut(*g, made->tiles()));
-                  around_.post([e, number, parts](worker_shell& w) {
-                    if (w.job_number_ != number) return;
-                    w.fault_.reached(e.step, fault_phase::compute);
-                    w.logic_->block_computed(e.step, e.slots, std::move(*parts));
-                    w.after_event();
-                  });
+                [this, e, attempt, made = on_lane_now()](const std::atomic<bool>& stopped) {
+                  compute(e, attempt, made, stopped);
                 });
 }
 
-void worker_shell::run(effect::keep_only& e) { lane_.keep_only(e.step, e.blocks); }
+worker_shell::lane_things worker_shell::on_lane_now() const {
+  return {trainer_, resident_, spans_, level_of(config_)};
+}
+
+// On the lane.
+void worker_shell::compute(const effect::compute& e, std::uint64_t attempt, const lane_things& made,
+                           const std::atomic<bool>& stopped) {
+  const auto& numbers = made.numbers;
+  const bool streams = made.level >= sharding_level::gradients;
+  auto parts = std::make_shared<computed_block>();
+  if (!streams) parts->tiles.resize(numbers->tiles().size());
+  const auto post = [&](auto event) {
+    around_.post([e, attempt, event = std::move(event)](worker_shell& w) {
+      if (!w.is_wanted(e.step, e.slots, attempt)) return;
+      event(w);
+      w.after_event();
+    });
+  };
+  pass::events tell;
+  tell.wanted = [&](tile_id tile) {
+    post([e, tile](worker_shell& w) { w.logic_->parameters_wanted(e.step, tile); });
+  };
+  tell.done = [&](tile_id tile, blob gradient, double loss) {
+    if (!streams) {
+      parts->tiles[tile.value] = std::move(gradient);
+      return;
+    }
+    post([e, tile, part = partial{e.slots, loss, std::move(gradient)}](worker_shell& w) {
+      w.logic_->tile_computed(e.step, e.slots, tile, part);
+    });
+  };
+  tell.slot_done = [this](std::chrono::nanoseconds spent) {
+    ++progress_.slots_done;
+    progress_.slot_nanoseconds += spent.count();
+  };
+  pass around(lane_, *numbers, *made.resident, e.step, made.level == sharding_level::parameters, stopped,
+              std::move(tell), made.trace);
+  const auto sum = numbers->compute_block(e.step, e.slots, around);
+  if (!sum) return;
+  parts->loss = sum->loss;
+  post([e, parts](worker_shell& w) {
+    w.attempts_.erase(e.slots);
+    w.fault_.reached(e.step, fault_phase::compute);
+    w.logic_->block_computed(e.step, e.slots, std::move(*parts));
+  });
+}
+
+bool worker_shell::is_wanted(step_number step, const block& slots, std::uint64_t attempt) const {
+  const auto a = attempts_.find(slots);
+  return logic_ && computing_step_ == step && a != attempts_.end() && a->second == attempt;
+}
+
+void worker_shell::run(effect::keep_only& e) {
+  if (computing_step_ != e.step) attempts_.clear();
+  std::erase_if(attempts_, [&](const auto& a) {
+    return std::find(e.blocks.begin(), e.blocks.end(), a.first) == e.blocks.end();
+  });
+  lane_.keep_only(e.step, e.blocks);
+}
 
 void worker_shell::run(effect::reduce& e) {
   on_lane(
@@ -257,8 +323,13 @@ void worker_shell::run(effect::reduce& e) {
 
 void worker_shell::run(effect::apply& e) {
   on_lane(
-      [e](trainer& t) {
+      [e, resident = resident_, trace = spans_](trainer& t) {
+        if (!t.is_held(e.tile)) return false;  // its copy came damaged
+        const auto begin = spans::now();
         t.apply(e.tile, e.gradient, e.outcome);
+        resident->set(e.tile, e.step);
+        if (trace)
+          trace->add(spans::track::lane, "apply tile " + to_string(e.tile), e.step.value, begin, spans::now());
         return true;
       },
       [e](worker_shell& w, bool) {
@@ -268,9 +339,44 @@ void worker_shell::run(effect::apply& e) {
       });
 }
 
+// Copies are for newcomers, who can wait: they are spread out where the job says how fast they may go.
+std::chrono::nanoseconds worker_shell::pause_before_copy(tile_id tile) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto pause = std::max(copies_free_at_ - now, std::chrono::steady_clock::duration{0});
+  const double rate = 1e6 * config_.elastic.transfer_mb_per_s;
+  if (rate > 0) {
+    const double bytes = static_cast<double>(trainer_->tiles()[tile.value].size * sizeof(float) *
+                                             state_arrays_of_a_tile);
+    copies_free_at_ =
+        now + pause + std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * bytes / rate));
+  }
+  return pause;
+}
+
 void worker_shell::run(effect::copy& e) {
-  on_lane([e](trainer& t) { return t.copy_tile(e.tile); },
-          [e](worker_shell& w, blob state) { w.logic_->tile_copied(e.tile, e.version, std::move(state)); });
+  const auto copy = [e, number = job_number_](worker_shell& w) {
+    if (w.job_number_ != number) return;
+    w.on_lane(
+        [e, resident = w.resident_](trainer& t) {
+          struct {
+            std::optional<step_number> version;
+            std::uint64_t hash{};
+            blob state;
+          } copied;
+          if (!t.is_held(e.tile)) return copied;  // let go meanwhile
+          copied.version = resident->version(e.tile);
+          copied.state = t.copy_tile(e.tile);
+          copied.hash = kernels::hash64(copied.state.bytes());
+          return copied;
+        },
+        [e](worker_shell& s, auto copied) {
+          if (copied.version)
+            s.logic_->tile_copied(e.tile, *copied.version, copied.hash, std::move(copied.state));
+        });
+  };
+  const auto pause = pause_before_copy(e.tile);
+  if (pause.count() <= 0) return copy(*this);
+  around_.post_later(pause, copy);
 }
 
 void worker_shell::run(effect::read_parameters& e) {
@@ -281,24 +387,44 @@ void worker_shell::run(effect::read_parameters& e) {
 
 void worker_shell::run(effect::install& e) {
   on_lane(
-      [e](trainer& t) {
+      [e, resident = resident_](trainer& t) {
+        if (kernels::hash64(e.state.bytes()) != e.hash) return false;
         t.install_tile(e.tile, e.state.bytes());
+        resident->set(e.tile, e.version);
         return true;
       },
-      [e](worker_shell& w, bool) { w.logic_->tile_installed(e.tile, e.version); });
+      [e](worker_shell& w, bool is_whole) {
+        if (is_whole) return w.logic_->tile_installed(e.tile, e.version);
+        log::warn("the copy of tile " + to_string(e.tile) + " came damaged; it is asked for again");
+        w.logic_->tile_damaged(e.tile, e.version);
+      });
+}
+
+void worker_shell::run(effect::let_go& e) {
+  lane_.run([e, made = on_lane_now()] {
+    if (made.numbers->is_held(e.tile)) made.numbers->let_go(e.tile);
+    if (made.level != sharding_level::parameters) return;
+    made.numbers->drop_parameters(e.tile);
+    made.resident->drop(e.tile);
+  });
 }
 
 void worker_shell::run(effect::install_parameters& e) {
-  lane_.run([e, made = trainer_] { made->install_parameters(e.tile, e.values.bytes()); });
+  lane_.run([e, made = on_lane_now()] {
+    if (made.level == sharding_level::parameters && !made.resident->is_wanted(e.tile)) return;
+    made.numbers->install_parameters(e.tile, e.values.bytes());
+    made.resident->set(e.tile, e.version);
+    made.resident->arrived(e.tile);
+  });
 }
 
 void worker_shell::run(effect::restore& e) {
   on_lane(
-      [e, job = *job_](trainer& t) {
-        return load(t, job.store, {job.job, e.source.timeline, e.source.step});
+      [e, job = *job_, config = config_, resident = resident_](trainer& t) {
+        return load(t, *resident, config, job.store, {job.job, e.source.timeline, e.source.step}, e.held);
       },
       [e](worker_shell& w, result<void> done) {
-        if (done) return w.logic_->restored(e.source.step);
+        if (done) return w.logic_->restored(e.at);
         log::error(done.failure().message);
         w.around_.tell(worker_failure{w.options_.self, done.failure().message});
       });

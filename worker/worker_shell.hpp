@@ -14,6 +14,7 @@
 #include "worker/fault.hpp"
 #include "worker/lane.hpp"
 #include "worker/logic/step_protocol.hpp"
+#include "worker/pass.hpp"
 #include "worker/snapshots.hpp"
 #include "worker/trainer/trainer.hpp"
 
@@ -24,6 +25,7 @@ struct shell_options {
   incarnation node;
   std::string name;
   std::string trace_folder;  // empty: none; else each applied step is written to a file of this life
+  std::string spans_folder;  // empty: none; else what it does when is (spans.hpp)
   fault injected;
 };
 
@@ -39,6 +41,7 @@ class worker_shell {
  public:
   struct surroundings {
     std::function<void(std::function<void(worker_shell&)>)> post;  // from any thread
+    std::function<void(std::chrono::nanoseconds, std::function<void(worker_shell&)>)> post_later;
     std::function<void(worker_message)> tell;          // the coordinator; lost while there is none
     std::function<void(const std::string& why)> stop;  // ends the process
     frame_links::maker make_links;
@@ -70,11 +73,25 @@ class worker_shell {
   void run(effect::copy& e);
   void run(effect::read_parameters& e);
   void run(effect::install& e);
+  void run(effect::let_go& e);
   void run(effect::install_parameters& e);
   void run(effect::restore& e);
   void run(effect::snapshot& e);
   void run(effect::finish& e);
   void run(effect::stop& e);
+  // What work on the lane keeps alive and may use there.
+  struct lane_things {
+    std::shared_ptr<trainer> numbers;
+    std::shared_ptr<resident_parameters> resident;
+    std::shared_ptr<spans> trace;
+    sharding_level level;
+  };
+  lane_things on_lane_now() const;
+  void compute(const effect::compute& e, std::uint64_t attempt, const lane_things& made,
+               const std::atomic<bool>& stopped);
+  // The block is still being computed, and by this attempt.
+  bool is_wanted(step_number step, const block& slots, std::uint64_t attempt) const;
+  std::chrono::nanoseconds pause_before_copy(tile_id tile);
   void after_event();
   void trace_applied();
   // Does `work` on the lane and hands its result to `event` back here, unless the job has changed meanwhile.
@@ -94,6 +111,12 @@ class worker_shell {
   std::optional<job_order> job_;
   job_config config_;
   std::shared_ptr<trainer> trainer_;
+  std::shared_ptr<resident_parameters> resident_;  // the lane's
+  std::shared_ptr<spans> spans_;
+  step_number computing_step_;
+  std::map<block, std::uint64_t> attempts_;  // at the blocks being computed; one given up hands nothing over
+  std::uint64_t attempt_ = 0;
+  std::chrono::steady_clock::time_point copies_free_at_;  // when the next copy may be made
   std::uint64_t numeric_class_ = 0;
   effects out_;
   std::unique_ptr<step_protocol> logic_;

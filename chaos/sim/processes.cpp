@@ -199,13 +199,23 @@ struct world::worker_effects {
         });
   }
   void operator()(e::copy& x) {
+    // Copies are put off where they may not go fast.
+    const micros pause = sim.chance(0.3) ? sim.random(0, 5000) : 0;
+    sim.on_process(p, sim.clock_ + pause, [this_ = *this, x] { this_.copy_now(x); });
+  }
+  void copy_now(const e::copy& x) const {
     auto state = std::make_shared<blob>();
+    auto version = std::make_shared<std::optional<step_number>>();
     lane(
         30,
-        [&tile = w.tiles[x.tile.value], state] {
-          *state = blob::copy_of(std::as_bytes(std::span(&tile, 1)));
+        [this_ = *this, x, state, version] {
+          if (!this_.w.has_state[x.tile.value]) return;  // let go meanwhile
+          *version = this_.w.resident[x.tile.value];
+          *state = blob::copy_of(std::as_bytes(std::span(&this_.w.tiles[x.tile.value], 1)));
         },
-        [to = logic, x, state] { to->tile_copied(x.tile, x.version, 1, *state); });
+        [to = logic, x, state, version] {
+          if (*version) to->tile_copied(x.tile, **version, 1, *state);
+        });
   }
   void operator()(e::read_parameters& x) {
     auto values = std::make_shared<blob>();

@@ -51,7 +51,8 @@ struct apply {
   blob gradient;
   step_outcome outcome;
 };
-// Answered by tile_copied, with the state as of `version` and its hash. May be put off: it is for a learner.
+// Answered by tile_copied, with the state as of `version` or later and its hash. May be put off: it is for a
+// learner.
 struct copy {
   tile_id tile;
   step_number version;

@@ -88,9 +88,13 @@ void step_protocol::start_feed(const incarnation& learner, tile_id tile, std::op
 
 void step_protocol::tile_copied(tile_id tile, step_number version, std::uint64_t hash, blob state) {
   if (!proposal_ || mode_ != mode::running) return;
-  for (auto& [key, f] : feeds_)
-    if (key.second == tile && !f.copied && f.version == version)
-      begin_feed(key.first, tile, f, version, hash, state);
+  for (auto& [key, f] : feeds_) {
+    if (key.second != tile || f.copied || f.version > version) continue;
+    // Steps may have passed while the copy was put off.
+    std::erase_if(f.queue, [&](const frame& g) { return g.step <= version; });
+    f.version = version;
+    begin_feed(key.first, tile, f, version, hash, state);
+  }
 }
 
 // An empty state says: what you have is what I would send.
