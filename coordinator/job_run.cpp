@@ -60,6 +60,7 @@ void job_run::make_supervisor(time_point now) {
   }
   supervisor_options o;
   o.tiles = static_cast<std::uint32_t>(record_.tiles.size());
+  o.replicas = holders_wanted(config_);
   o.lease = options_.lease;
   o.gather = options_.gather;
   o.adopt_timeout = options_.step_timeout;
