@@ -43,7 +43,10 @@ result<chunk_record> pack_writer::append(chunk_kind kind, std::span<const std::b
 }
 
 result<void> pack_writer::start() {
-  const pack_name name{who_, ++sequence_};
+  pack_name name{who_, ++sequence_};
+  // The same life may have written for another job before.
+  std::error_code unknown;
+  while (std::filesystem::exists(folder_ / to_string(name), unknown)) name.sequence = ++sequence_;
   name_ = to_string(name);
   end_ = 0;
   folder_synced_ = false;

@@ -41,7 +41,8 @@ pass::~pass() {
 
 void pass::trace_gathered(std::uint32_t stage) {
   if (!trace_ || !asking_[stage] || !is_here(stage)) return;
-  trace_->add(spans::track::gather, "gather " + std::to_string(stage), step_.value, asked_[stage], spans::now());
+  trace_->add(spans::track::gather, "gather " + std::to_string(stage), step_.value, asked_[stage],
+              spans::now());
 }
 
 // Acquired or next.
@@ -79,7 +80,8 @@ bool pass::acquire(std::uint32_t stage) {
     asking_[stage] = false;
   }
   acquired_ = spans::now();
-  if (trace_ && gathers_) trace_->add(spans::track::lane, "wait " + std::to_string(stage), step_.value, begin, acquired_);
+  if (trace_ && gathers_)
+    trace_->add(spans::track::lane, "wait " + std::to_string(stage), step_.value, begin, acquired_);
   return !stopped_;
 }
 

@@ -34,8 +34,8 @@ class resident_parameters {
 class pass final : public block_surroundings {
  public:
   struct events {
-    std::function<void(tile_id)> wanted;                             // its parameters
-    std::function<void(tile_id, blob gradient, double loss)> done;   // its gradient, summed over the block
+    std::function<void(tile_id)> wanted;                            // its parameters
+    std::function<void(tile_id, blob gradient, double loss)> done;  // its gradient, summed over the block
     std::function<void(std::chrono::nanoseconds)> slot_done;
   };
   // `gathers`: parameters are sharded; else all of them are here.

@@ -30,11 +30,12 @@ std::shared_ptr<spans> spans::open(const std::string& folder, const std::string&
     return nullptr;
   }
   // The closing bracket may lack: a worker ends when it is killed.
-  std::fprintf(opened,
-               "[\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"%s\"}},\n"
-               "{\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"name\":\"thread_name\",\"args\":{\"name\":\"lane\"}},\n"
-               "{\"ph\":\"M\",\"pid\":%d,\"tid\":2,\"name\":\"thread_name\",\"args\":{\"name\":\"gathering\"}},\n",
-               ::getpid(), name.c_str(), ::getpid(), ::getpid());
+  std::fprintf(
+      opened,
+      "[\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"%s\"}},\n"
+      "{\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"name\":\"thread_name\",\"args\":{\"name\":\"lane\"}},\n"
+      "{\"ph\":\"M\",\"pid\":%d,\"tid\":2,\"name\":\"thread_name\",\"args\":{\"name\":\"gathering\"}},\n",
+      ::getpid(), name.c_str(), ::getpid(), ::getpid());
   return std::shared_ptr<spans>(new spans(opened));
 }
 
@@ -43,9 +44,10 @@ spans::~spans() { std::fclose(file_); }
 void spans::add(track where, const std::string& what, std::uint64_t step, time_point begin, time_point end) {
   const std::lock_guard lock(mutex_);
   std::fprintf(file_,
-               "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.1f,\"dur\":%.1f,\"name\":\"%s\",\"args\":{\"step\":%llu}},\n",
-               ::getpid(), static_cast<int>(where), microseconds(begin), microseconds(end) - microseconds(begin),
-               what.c_str(), static_cast<unsigned long long>(step));
+               "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.1f,\"dur\":%.1f,\"name\":\"%s\",\"args\":{"
+               "\"step\":%llu}},\n",
+               ::getpid(), static_cast<int>(where), microseconds(begin),
+               microseconds(end) - microseconds(begin), what.c_str(), static_cast<unsigned long long>(step));
   std::fflush(file_);
 }
 

@@ -70,7 +70,8 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   around.post = [handle](std::function<void(worker_shell&)> what) {
     caf::anon_send(handle, here{std::move(what)});
   };
-  around.post_later = [self, handle](std::chrono::nanoseconds pause, std::function<void(worker_shell&)> what) {
+  around.post_later = [self, handle](std::chrono::nanoseconds pause,
+                                     std::function<void(worker_shell&)> what) {
     caf::delayed_anon_send(handle, pause, here{std::move(what)});
   };
   around.tell = [self](worker_message m) {

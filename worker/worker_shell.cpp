@@ -244,10 +244,9 @@ void worker_shell::run(effect::compute& e) {
   if (computing_step_ != e.step) attempts_.clear();
   computing_step_ = e.step;
   const auto attempt = attempts_[e.slots] = ++attempt_;
-  lane_.compute(e.step, e.slots,
-                [this, e, attempt, made = on_lane_now()](const std::atomic<bool>& stopped) {
-                  compute(e, attempt, made, stopped);
-                });
+  lane_.compute(e.step, e.slots, [this, e, attempt, made = on_lane_now()](const std::atomic<bool>& stopped) {
+    compute(e, attempt, made, stopped);
+  });
 }
 
 worker_shell::lane_things worker_shell::on_lane_now() const {
@@ -329,7 +328,8 @@ void worker_shell::run(effect::apply& e) {
         t.apply(e.tile, e.gradient, e.outcome);
         resident->set(e.tile, e.step);
         if (trace)
-          trace->add(spans::track::lane, "apply tile " + to_string(e.tile), e.step.value, begin, spans::now());
+          trace->add(spans::track::lane, "apply tile " + to_string(e.tile), e.step.value, begin,
+                     spans::now());
         return true;
       },
       [e](worker_shell& w, bool) {
@@ -345,10 +345,9 @@ std::chrono::nanoseconds worker_shell::pause_before_copy(tile_id tile) {
   const auto pause = std::max(copies_free_at_ - now, std::chrono::steady_clock::duration{0});
   const double rate = 1e6 * config_.elastic.transfer_mb_per_s;
   if (rate > 0) {
-    const double bytes = static_cast<double>(trainer_->tiles()[tile.value].size * sizeof(float) *
-                                             state_arrays_of_a_tile);
-    copies_free_at_ =
-        now + pause + std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * bytes / rate));
+    const double bytes =
+        static_cast<double>(trainer_->tiles()[tile.value].size * sizeof(float) * state_arrays_of_a_tile);
+    copies_free_at_ = now + pause + std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * bytes / rate));
   }
   return pause;
 }

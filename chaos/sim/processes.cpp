@@ -267,8 +267,7 @@ struct world::worker_effects {
     lane(
         500,
         [this_ = *this, x] {
-          for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t)
-            restore_tile(this_, x, t);
+          for (std::uint32_t t = 0; t < this_.sim.tiles_; ++t) restore_tile(this_, x, t);
         },
         [to = logic, x] { to->restored(x.at); });
   }

@@ -31,9 +31,9 @@ TEST_CASE("each way to divide the state, with one to three copies, ends with the
 }
 
 TEST_CASE("with two copies the death of any one worker costs no step") {
-  const std::pair<std::string, std::string> deaths[] = {
-      {"optimizer", "gather"}, {"optimizer", "exchange"}, {"gradients", "exchange"},
-      {"gradients", "apply"},  {"parameters", "compute"}, {"parameters", "vote"}};
+  const std::pair<std::string, std::string> deaths[] = {{"optimizer", "gather"},   {"optimizer", "exchange"},
+                                                        {"gradients", "exchange"}, {"gradients", "apply"},
+                                                        {"parameters", "compute"}, {"parameters", "vote"}};
   for (const auto& [level, phase] : deaths) {
     CAPTURE(level);
     CAPTURE(phase);
@@ -63,7 +63,9 @@ TEST_CASE("where the only copy of a tile is lost the job goes back to its checkp
 
 TEST_CASE("an owner and its replica die together: from the checkpoint, to the same bits") {
   chaos::cluster c;
-  start(c, {{.name = "a", .fault = "kill:25:exchange"}, {.name = "b", .fault = "kill:25:exchange"}, {.name = "c"}});
+  start(c, {{.name = "a", .fault = "kill:25:exchange"},
+            {.name = "b", .fault = "kill:25:exchange"},
+            {.name = "c"}});
   c.submit(sharded("parameters", 2).text());
   CHECK(c.wait_finished().final_hash == tiny_hash());
   check_history(c, 40);
@@ -72,7 +74,7 @@ TEST_CASE("an owner and its replica die together: from the checkpoint, to the sa
 TEST_CASE("joins, drains, kills and stops of workers with divided state change nothing") {
   for (const auto& level : levels) {
     CAPTURE(level);
-    auto job = sharded(level, 2).set("steps", "400");
+    auto job = sharded(level, 2).set("steps", "2000").set("checkpoint.interval_steps", "200");
     chaos::cluster c;
     start(c, {{.name = "a"}, {.name = "b"}});
     c.submit(job.text());
@@ -87,7 +89,8 @@ TEST_CASE("joins, drains, kills and stops of workers with divided state change n
     c.wait_step(c.job().step.value + 5);
     c.stop_worker("d/1");
     auto end = c.wait_finished();
-    CHECK(end.final_hash == undisturbed_hash(chaos::tiny_job().set("steps", "400")));
+    CHECK(end.final_hash ==
+          undisturbed_hash(chaos::tiny_job().set("steps", "2000").set("checkpoint.interval_steps", "200")));
     CHECK(end.timeline == first_timeline);
   }
 }

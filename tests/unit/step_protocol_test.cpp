@@ -311,7 +311,12 @@ std::vector<feed_note> notes_in(effects& out) {
 }
 
 void copy_arrives(step_protocol& c, std::uint32_t tile, std::uint64_t version, blob state) {
-  c.received({timeline, first_era, {first_era, 0}, step_number(version), alice, {},
+  c.received({timeline,
+              first_era,
+              {first_era, 0},
+              step_number(version),
+              alice,
+              {},
               tile_copy_frame{{first_era, 1}, tile_id(tile), 1, std::move(state)}});
 }
 }  // namespace

@@ -255,6 +255,17 @@ TEST_CASE("a full disk fails the snapshot as a whole, and the next one is sound"
             .read(chunk.kind, chunk.record, out));
 }
 
+TEST_CASE("a life that writes for a second job begins with packs of its own") {
+  const temporary_folder folder;
+  const auto bytes = some_bytes(16, 1);
+  for (const char* job : {"first", "second"}) {
+    checkpoint_writer writer(folder.path(), writer_a);
+    writer.begin({job, timeline_number(1), step_number(10)});
+    REQUIRE(writer.append(tile_id(0), all_kinds.front(), bytes));
+    CHECK(writer.finish());
+  }
+}
+
 TEST_CASE("a chunk's report says all that the manifest needs") {
   temporary_folder folder;
   checkpoint_writer writer(folder.path(), writer_a);

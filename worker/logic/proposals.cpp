@@ -134,8 +134,7 @@ void step_protocol::ask_for_copies() {
     t.asked = true;
     t.feeder = m.from;
     const auto have = t.kept ? std::optional(t.version) : std::nullopt;
-    out_.push_back(
-        effect::send{m.from, make_frame(step_, feed_note{proposal_->next.id, m.tile, have})});
+    out_.push_back(effect::send{m.from, make_frame(step_, feed_note{proposal_->next.id, m.tile, have})});
   }
 }
 

@@ -40,8 +40,8 @@ void step_protocol::on_fence(const fence_order& f) {
   report_inventory();
 }
 
-// What has been handed over of a block is with the tiles' owners, or with nobody: where all of them live and have
-// all of it they say so. Else the block is computed again.
+// What has been handed over of a block is with the tiles' owners, or with nobody: where all of them live and
+// have all of it they say so. Else the block is computed again.
 void step_protocol::abandon_streamed() {
   auto& streamed = sums().streamed;
   auto& busy = computing_[step_];

@@ -565,8 +565,8 @@ void step_protocol::on_request(const frame& f, const parameters_request& r) {
   answer_requests(r.tile);
 }
 
-// At the very version asked for. Older ones are not needed any more: what has been applied was decided, so all
-// blocks were computed. Newer ones wait.
+// At the very version asked for. Older ones are not needed any more: what has been applied was decided, so
+// all blocks were computed. Newer ones wait.
 void step_protocol::answer_requests(tile_id tile) {
   const auto waiting = requests_.find(tile);
   const auto& t = tiles_[tile.value];
