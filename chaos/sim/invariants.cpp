@@ -87,7 +87,8 @@ void world::check_recovery(const recover_order& r) {
 // Whoever lets a tile go leaves it with all of its new holders.
 void world::check_letting_go(std::size_t p) {
   auto& w = *processes_[p];
-  // The verdict that lets go of what moved off may name the next plan as well: the holders are those before it.
+  // The verdict that lets go of what moved off may name the next plan as well: the holders are those before
+  // it.
   const auto under = w.known;
   if (const auto* plan = w.logic->current(); plan && (!w.known || w.known->id != plan->id)) w.known = *plan;
   const bool recovering = w.logic->where() == worker_phase::settling || w.logic->promised() != w.era_before;
