@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <charconv>
@@ -90,15 +91,16 @@ incarnation parse_incarnation(const std::string& text) {
 }
 
 const plan_member* plan::find(const incarnation& who) const {
-  for (const auto& m : members)
-    if (m.who == who) return &m;
-  return nullptr;
+  const auto at = std::lower_bound(members.begin(), members.end(), who,
+                                   [](const plan_member& m, const incarnation& w) { return m.who < w; });
+  return at != members.end() && at->who == who ? &*at : nullptr;
 }
 
 bool plan::holds(const incarnation& who, tile_id tile) const {
-  for (auto index : holders[tile.value])
-    if (members[index].who == who) return true;
-  return false;
+  const auto* m = find(who);
+  if (!m) return false;
+  const auto& h = holders[tile.value];
+  return std::find(h.begin(), h.end(), static_cast<member_index>(m - members.data())) != h.end();
 }
 
 namespace {

@@ -95,17 +95,20 @@ void world::check_recovery(const recover_order& r) {
 // Whoever lets a tile go leaves it with all of its new holders.
 void world::check_letting_go(std::size_t p) {
   auto& w = *processes_[p];
+  // The verdict that lets go of what moved off may name the next plan as well: the holders are those before
+  // it.
+  const auto under = w.known;
   if (const auto* plan = w.logic->current(); plan && (!w.known || w.known->id != plan->id)) w.known = *plan;
   const bool recovering = w.logic->where() == worker_phase::settling || w.logic->promised() != w.era_before;
   w.era_before = w.logic->promised();
   for (std::uint32_t t = 0; t < tiles_; ++t) {
     const bool holds = w.logic->holds(tile_id(t));
     const bool lets_go =
-        w.held_before[t] && !holds && !recovering && w.known && w.known->id.at == w.logic->promised();
+        w.held_before[t] && !holds && !recovering && under && under->id.at == w.logic->promised();
     w.held_before[t] = holds;
     if (!lets_go) continue;
-    for (const auto index : w.known->holders[t]) {
-      const auto& holder = *processes_[index_of(w.known->members[index].who)];
+    for (const auto index : under->holders[t]) {
+      const auto& holder = *processes_[index_of(under->members[index].who)];
       const bool comparable = holder.alive && holder.logic->promised() == w.logic->promised();
       if (comparable && !holder.logic->holds(tile_id(t)))
         fail("w" + std::to_string(p) + " let tile " + std::to_string(t) + " go before w" +

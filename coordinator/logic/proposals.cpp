@@ -53,20 +53,20 @@ void supervisor::on_released(const released_report& r, time_point now) {
 }
 
 std::optional<proposal_order> supervisor::next_proposal(std::string& why) const {
-  std::vector<capacity> members;
+  std::vector<candidate> members;
   std::vector<incarnation> leavers;
   std::size_t joining = 0;
   for (const auto& m : state_.current.members) {
     if (is_draining(m.who))
       leavers.push_back(m.who);
     else
-      members.push_back({m.who, 1, {}});
+      members.push_back({m.who});
   }
   const bool pauses = state_.wanted == plan_action::pause && state_.current.action != plan_action::pause;
   if (!pauses && !snapshot_wanted_)
     for (const auto& [who, w] : workers_)
       if (!is_member(who) && !is_draining(who)) {
-        members.push_back({who, 1, {}});
+        members.push_back({who});
         ++joining;
       }
   // The last one cannot leave: somebody has to hold the state.
@@ -89,14 +89,10 @@ std::optional<proposal_order> supervisor::next_proposal(std::string& why) const 
     p.next.members = state_.current.members;
     p.next.holders = state_.current.holders;
   } else {
-    p.next.members = plan_blocks(job_.batch.slots, members);
-    std::vector<std::vector<member_index>> before(options_.tiles);
-    for (std::uint32_t t = 0; t < options_.tiles; ++t)
-      for (std::size_t i = 0; i < p.next.members.size(); ++i)
-        if (state_.current.holds(p.next.members[i].who, tile_id(t)))
-          before[t].push_back(static_cast<member_index>(i));
-    p.next.holders = plan_tiles(options_.tiles, static_cast<member_index>(p.next.members.size()),
-                                options_.replicas, before);
+    std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.who < b.who; });
+    p.next.members = plan_blocks(job_.batch.slots, members, 0, state_.current.members);
+    p.next.holders = plan_tiles(std::vector<std::uint32_t>(options_.tiles, 1), members, options_.replicas,
+                                holders_among(state_.current, p.next.members));
   }
   for (std::uint32_t t = 0; t < p.next.holders.size(); ++t)
     for (const auto index : p.next.holders[t])

@@ -7,6 +7,7 @@
 
 #include "actors/base/control.hpp"
 #include "actors/base/rules.hpp"
+#include "coordinator/logic/planner.hpp"
 
 namespace perdura::coordinator {
 
@@ -25,6 +26,10 @@ struct recovery_input {
   // Fallback: the newest committed checkpoint (step 0: the seed), and its verdict.
   restore_source restore;
   std::optional<verdict> restore_verdict;
+  // What is known of the survivors, in any order; whoever is missing counts as one among equals.
+  std::vector<candidate> known;
+  std::vector<std::uint32_t> weights;  // sizes of the tiles; empty: all alike
+  std::uint32_t largest_block = 0;     // 0: any
 };
 
 enum class settled_how : std::uint8_t { completed, redone, restored };
