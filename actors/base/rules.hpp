@@ -15,7 +15,7 @@ enum class rule : std::uint8_t {
   keep_until_verdict,   // tiles that move away are kept until the first verdict under the new plan
   report_verdict,       // hellos, reports and inventories name the newest verdict observed
   half_copy_is_none,    // a half-copied tile is no holder
-  hold_newer,           // frames of newer eras wait
+  hold_newer,           // frames of newer eras, or of a plan that has not started here, wait
   drop_older,           // frames of older eras are dropped
   await_ready,          // prepared only with READY from each learner
   switch_at_verdict,    // plans change at verdicts alone

@@ -19,7 +19,7 @@ LIBRARIES = [
     ("toml", r"toml\+\+/"),
     ("xxhash", r"xxhash\.h$"),
     ("zstd", r"zstd\.h$"),
-    ("system", r"(sys|net|netinet|arpa|linux|bits|experimental)/|[^/]*$"),
+    ("system", r"(sys|net|netinet|arpa|linux|bits|experimental|sanitizer)/|[^/]*$"),
 ]
 TOP = ("actors", "chaos", "coordinator", "kernels", "serving", "storage", "tests", "worker")
 ANY = object()

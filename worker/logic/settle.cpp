@@ -331,7 +331,10 @@ void step_protocol::link_down(const incarnation& peer, const std::string& why) {
     auto& t = tiles_[i];
     if (!t.learning || !t.asked || t.feeder != peer) continue;
     t.kept = t.is_whole_copy();
-    if (!t.kept && t.copied) out_.push_back(effect::let_go{tile_id(i)});
+    if (!t.kept && t.copied) {
+      out_.push_back(effect::let_go{tile_id(i)});
+      t.parameters = t.parameters_left();
+    }
     stop_learning(t);
     ready_sent_ = false;
   }

@@ -3,7 +3,8 @@
 // effects given to the constructor and executed by the shell, in order.
 //
 // step_protocol.cpp: a step, from its slots to its verdict. settle.cpp: promise, inventory, recovery.
-// proposals.cpp: learners, feeds, switching plans, leaving.
+// parameters.cpp: gathering those of tiles held elsewhere. proposals.cpp: learners, feeds, switching plans,
+// leaving.
 #pragma once
 
 #include <limits>
@@ -99,9 +100,13 @@ class step_protocol {
     std::map<step_number, reduced_frame> gradients;
 
     bool is_whole_copy() const { return kept || (learning && installed && applied == version); }
-    // An apply under way is finished on the lane before anything that comes after it.
+    // When its state goes. What is under way is finished on the lane before anything that comes after it.
+    step_number parameters_left() const {
+      if (held || kept || installed) return version;
+      return copied ? no_version : parameters;
+    }
     void keep_parameters_only() {
-      const auto left = held || kept || installed ? version : copied ? no_version : parameters;
+      const auto left = parameters_left();
       *this = {};
       parameters = left;
     }
