@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/adamw.hpp"
+#include "kernels/bf16.hpp"
 #include "kernels/philox.hpp"
 #include "kernels/sums.hpp"
 
@@ -14,8 +15,9 @@ namespace perdura::kernels {
 
 struct backend {
   const char* name;
-  void (*fill_uniform)(const random_key&, float* out, std::size_t count);
-  void (*fill_normal)(const random_key&, float* out, std::size_t count);
+  // Elements from 4 * first_block on.
+  void (*fill_uniform)(const random_key&, std::uint32_t first_block, float* out, std::size_t count);
+  void (*fill_normal)(const random_key&, std::uint32_t first_block, float* out, std::size_t count);
   void (*add)(const float* left, const float* right, float* out, std::size_t count);
   double (*reduce)(const reduce_input* inputs, std::size_t inputs_count, float scale, float* out,
                    std::size_t count);
@@ -23,6 +25,7 @@ struct backend {
   void (*adamw)(const adamw_scalars&, const adamw_tile&, const float* gradient, std::size_t count);
   void (*blend)(const std::uint8_t* pixels, float time, float* noise_then_target, float* noisy,
                 std::size_t count);
+  void (*to_bf16)(const float* from, bf16* to, std::size_t count);
 };
 
 const backend& scalar_backend();

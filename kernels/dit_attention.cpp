@@ -67,13 +67,13 @@ void attention_forward(const attention_size& size, const float* qkv, float* weig
       const float* q = qkv + sample * n * 3 * width + head * h;
       float* w = weights + (sample * size.heads + head) * n * padded;
       gemm({n, n, h}, row_major(q, 3 * width), transposed(q + width, 3 * width), w, padded, gemm_start::zero,
-           nullptr, scratch);
+           nullptr, scratch, size.precision);
       for (std::int64_t i = 0; i < n; ++i) {
         std::fill(w + i * padded + n, w + (i + 1) * padded, 0.0F);
         softmax_row(n, scale, w + i * padded);
       }
       gemm({n, h, n}, row_major(w, padded), row_major(q + 2 * width, 3 * width),
-           out + sample * n * width + head * h, width, gemm_start::zero, nullptr, scratch);
+           out + sample * n * width + head * h, width, gemm_start::zero, nullptr, scratch, size.precision);
     }
   }
 }
@@ -95,7 +95,7 @@ void attention_backward(const attention_size& size, const float* qkv, const floa
       float* d_q = d_qkv + at;
       const auto product = [&](const gemm_size& s, const matrix& a, const matrix& b, float* c,
                                std::ptrdiff_t c_row) {
-        gemm(s, a, b, c, c_row, gemm_start::zero, nullptr, products);
+        gemm(s, a, b, c, c_row, gemm_start::zero, nullptr, products, size.precision);
       };
       product({n, n, h}, row_major(d_o, width), transposed(q + 2 * width, row), d_scores, padded);
       for (std::int64_t i = 0; i < n; ++i) {

@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/gemm.hpp"
+
 namespace perdura::kernels {
 
 struct attention_size {
-  std::int64_t samples, tokens, heads, head_width;  // head_width a multiple of 8
+  std::int64_t samples, tokens, heads, head_width;        // head_width a multiple of 8
+  operand_precision precision = operand_precision::fp32;  // of the products
   std::int64_t width() const { return heads * head_width; }
   // Weights of one query, with zeros up to a whole vector.
   std::int64_t padded_tokens() const { return (tokens + 7) / 8 * 8; }

@@ -49,6 +49,17 @@ void differentiate_norm_row(std::int64_t width, const float* d_modulated, const 
 
 PERDURA_INLINE void add_to(float* sums, f8 value) { store(sums, load(sums) + value); }
 
+PERDURA_INLINE void differentiate_gate_row(std::int64_t width, const float* d_sum, const float* branch,
+                                           const float* gate, float* d_branch, float* d_gate, float* d_bias) {
+  for (std::int64_t j = 0; j < width; j += lanes) {
+    const f8 d = load(d_sum + j);
+    const f8 along = d * load(gate + j);
+    store(d_branch + j, along);
+    store(d_gate + j, fma(d, load(branch + j), load(d_gate + j)));
+    add_to(d_bias + j, along);
+  }
+}
+
 }  // namespace
 
 void seam_forward(const token_grid& grid, const seam& s) {
@@ -93,15 +104,21 @@ void seam_backward(const token_grid& grid, const seam_derivative& s) {
         add_to(d_shift + j, d);
       }
       if (!s.branch) continue;
-      const float* gate = s.gate.of(sample);
-      float* d_gate = s.d_gate.of(sample);
-      for (std::int64_t j = 0; j < width; j += lanes) {
-        const f8 d = load(s.d_sum + at + j);
-        const f8 d_branch = d * load(gate + j);
-        store(s.d_branch + at + j, d_branch);
-        store(d_gate + j, fma(d, load(s.branch + at + j), load(d_gate + j)));
-        add_to(s.d_bias + j, d_branch);
-      }
+      differentiate_gate_row(width, s.d_sum + at, s.branch + at, s.gate.of(sample), s.d_branch + at,
+                             s.d_gate.of(sample), s.d_bias);
+    }
+  }
+}
+
+void gate_backward(const token_grid& grid, const gate_derivative& s) {
+  const std::int64_t width = grid.width;
+  std::fill_n(s.d_bias, width, 0.0F);
+  for (std::int64_t sample = 0; sample < grid.samples; ++sample) {
+    std::fill_n(s.d_gate.of(sample), width, 0.0F);
+    for (std::int64_t row = sample * grid.tokens; row < (sample + 1) * grid.tokens; ++row) {
+      const std::int64_t at = row * width;
+      differentiate_gate_row(width, s.d_sum + at, s.branch + at, s.gate.of(sample), s.d_branch + at,
+                             s.d_gate.of(sample), s.d_bias);
     }
   }
 }

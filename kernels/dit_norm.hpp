@@ -54,4 +54,16 @@ struct seam_derivative {
 };
 void seam_backward(const token_grid& grid, const seam_derivative& s);
 
+// The gated branch's part of that alone, given the whole d_sum: a seam between two stages is differentiated
+// in two parts, each in its own stage.
+struct gate_derivative {
+  const float* d_sum;
+  const float* branch;
+  sample_vectors<const float> gate;
+  float* d_branch;
+  sample_vectors<float> d_gate;
+  float* d_bias;
+};
+void gate_backward(const token_grid& grid, const gate_derivative& s);
+
 }  // namespace perdura::kernels

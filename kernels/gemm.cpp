@@ -1,6 +1,7 @@
 #include "kernels/gemm.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/simd.hpp"
 
@@ -68,20 +69,38 @@ std::int64_t next_rows(std::int64_t left) { return left == 7 || left == 8 ? 4 : 
 
 constexpr std::int64_t panel_width(std::int64_t columns) { return columns > lanes ? tile_columns : lanes; }
 
+// Numbers as an operand has them: as they lie, or rounded to bfloat16 if they are not yet.
+template <bool rounded, class Number>
+PERDURA_INLINE f8 eight_of(const Number* p) {
+  if constexpr (rounded && std::is_same_v<Number, float>)
+    return rounded_to_bf16(load(p));
+  else
+    return load(p);
+}
+template <bool rounded>
+PERDURA_INLINE float one_of(float x) {
+  return rounded ? float_of(bf16_of(x)) : x;
+}
+template <bool rounded>
+PERDURA_INLINE float one_of(bf16 x) {
+  return float_of(x);
+}
+
 // A panel of b: [depth][width], zeros where b has no more columns.
-void pack_panel(const matrix& b, std::int64_t depth, std::int64_t columns, float* panel) {
+template <bool rounded, class Number>
+void pack_panel(const matrix_of<Number>& b, std::int64_t depth, std::int64_t columns, float* panel) {
   const std::int64_t width = panel_width(columns);
   std::int64_t p = 0;
   if (columns == width && b.column == 1) {
     for (; p < depth; ++p) {
       for (std::int64_t j = 0; j < width; j += lanes)
-        store(panel + p * width + j, load(b.data + p * b.row + j));
+        store(panel + p * width + j, eight_of<rounded>(b.data + p * b.row + j));
     }
   } else if (columns == width && b.row == 1) {
     for (; p + lanes <= depth; p += lanes) {
       for (std::int64_t j = 0; j < width; j += lanes) {
         f8 square[lanes];
-        for (int i = 0; i < lanes; ++i) square[i] = load(b.data + p + (j + i) * b.column);
+        for (int i = 0; i < lanes; ++i) square[i] = eight_of<rounded>(b.data + p + (j + i) * b.column);
         transpose(square);
         for (int i = 0; i < lanes; ++i) store(panel + (p + i) * width + j, square[i]);
       }
@@ -89,40 +108,52 @@ void pack_panel(const matrix& b, std::int64_t depth, std::int64_t columns, float
   }
   for (; p < depth; ++p) {
     for (std::int64_t j = 0; j < width; ++j)
-      panel[p * width + j] = j < columns ? b.data[p * b.row + j * b.column] : 0.0F;
+      panel[p * width + j] = j < columns ? one_of<rounded>(b.data[p * b.row + j * b.column]) : 0.0F;
   }
 }
 
 // All panels of b for one block of depth. Whole panels are read row by row, as the memory lies.
-void pack_panels(const matrix& b, std::int64_t depth, std::int64_t columns, float* panels) {
+template <bool rounded, class Number>
+void pack_panels(const matrix_of<Number>& b, std::int64_t depth, std::int64_t columns, float* panels) {
   std::int64_t j = 0;
   if (b.column == 1) {
     const std::int64_t whole = columns / tile_columns * tile_columns;
     for (std::int64_t p = 0; p < depth; ++p) {
       for (j = 0; j < whole; j += tile_columns) {
         float* to = panels + j * depth + p * tile_columns;
-        store(to, load(b.data + p * b.row + j));
-        store(to + lanes, load(b.data + p * b.row + j + lanes));
+        store(to, eight_of<rounded>(b.data + p * b.row + j));
+        store(to + lanes, eight_of<rounded>(b.data + p * b.row + j + lanes));
       }
     }
     j = whole;
   }
   for (; j < columns; j += tile_columns) {
-    pack_panel({b.data + j * b.column, b.row, b.column}, depth, std::min(tile_columns, columns - j),
-               panels + j * depth);
+    pack_panel<rounded>(matrix_of<Number>{b.data + j * b.column, b.row, b.column}, depth,
+                        std::min(tile_columns, columns - j), panels + j * depth);
   }
 }
 
 // Rows of a tile whose elements of equal depth are adjacent, as [depth][6]. `spare`: eight may be read and
 // written at once, what is too much is overwritten by the next depth or lies in the scratch memory's end.
+template <bool rounded>
 void pack_rows(const matrix& a, std::int64_t rows, std::int64_t depth, bool spare, float* packed) {
   for (std::int64_t p = 0; p < depth; ++p, packed += tile_rows) {
     const float* from = a.data + p * a.column;
     if (spare) {
-      store(packed, load(from));
+      store(packed, eight_of<rounded>(from));
     } else {
-      for (std::int64_t i = 0; i < rows; ++i) packed[i] = from[i * a.row];
+      for (std::int64_t i = 0; i < rows; ++i) packed[i] = one_of<rounded>(from[i * a.row]);
     }
+  }
+}
+
+// Rows as they lie, rounded: [rows][depth].
+void round_rows(const matrix& a, std::int64_t rows, std::int64_t depth, float* rounded) {
+  for (std::int64_t i = 0; i < rows; ++i, rounded += depth) {
+    const float* from = a.data + i * a.row;
+    std::int64_t p = 0;
+    for (; p + lanes <= depth; p += lanes) store(rounded + p, eight_of<true>(from + p));
+    for (; p < depth; ++p) rounded[p] = one_of<true>(from[p]);
   }
 }
 
@@ -162,6 +193,50 @@ void panel_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, 
   }
 }
 
+// One block of rows of a with all panels of b.
+template <bool rounded>
+void block_product(const gemm_size& size, const matrix& a, std::int64_t left_below, const float* panels,
+                   const target& to, float* left) {
+  const std::int64_t depth = size.depth;
+  const bool pack = a.column != 1;
+  for (std::int64_t i = 0, n = 0, t = 0; pack && i < size.rows; i += n, ++t) {
+    n = next_rows(size.rows - i);
+    pack_rows<rounded>({a.data + i * a.row, a.row, a.column}, n, depth,
+                       a.row == 1 && i + lanes <= size.rows + left_below, left + t * tile_rows * depth);
+  }
+  if (rounded && !pack) round_rows(a, size.rows, depth, left);
+  for (std::int64_t j = 0; j < size.columns; j += tile_columns) {
+    const target into{to.c + j, to.c_row, to.start ? to.start + j : nullptr, to.start_row};
+    const std::int64_t columns = std::min(tile_columns, size.columns - j);
+    if (pack)
+      panel_product<true>(size.rows, columns, depth, left, 1, panels + j * depth, into);
+    else if (rounded)
+      panel_product<false>(size.rows, columns, depth, left, depth, panels + j * depth, into);
+    else
+      panel_product<false>(size.rows, columns, depth, a.data, a.row, panels + j * depth, into);
+  }
+}
+
+template <bool rounded, class Number>
+void product(const gemm_size& size, const matrix& a, const matrix_of<Number>& b, float* c,
+             std::ptrdiff_t c_row, gemm_start start, const float* bias, float* scratch) {
+  float* const left = scratch;
+  float* const right = scratch + row_block * depth_block + lanes;
+  for (std::int64_t p0 = 0; p0 < size.depth; p0 += depth_block) {
+    const std::int64_t depth = std::min(depth_block, size.depth - p0);
+    pack_panels<rounded>(matrix_of<Number>{b.data + p0 * b.row, b.row, b.column}, depth, size.columns, right);
+    const bool from_result = p0 > 0 || start == gemm_start::result;
+    for (std::int64_t i0 = 0; i0 < size.rows; i0 += row_block) {
+      const std::int64_t rows = std::min(row_block, size.rows - i0);
+      float* to = c + i0 * c_row;
+      const float* first = from_result ? to : start == gemm_start::bias ? bias : nullptr;
+      block_product<rounded>({rows, size.columns, depth},
+                             {a.data + i0 * a.row + p0 * a.column, a.row, a.column}, size.rows - i0 - rows,
+                             right, {to, c_row, first, from_result ? c_row : 0}, left);
+    }
+  }
+}
+
 }  // namespace
 
 std::size_t gemm_scratch(std::int64_t columns, std::int64_t depth) {
@@ -171,34 +246,16 @@ std::size_t gemm_scratch(std::int64_t columns, std::int64_t depth) {
 }
 
 void gemm(const gemm_size& size, const matrix& a, const matrix& b, float* c, std::ptrdiff_t c_row,
+          gemm_start start, const float* bias, float* scratch, operand_precision precision) {
+  if (precision == operand_precision::bf16)
+    product<true>(size, a, b, c, c_row, start, bias, scratch);
+  else
+    product<false>(size, a, b, c, c_row, start, bias, scratch);
+}
+
+void gemm(const gemm_size& size, const matrix& a, const bf16_matrix& b, float* c, std::ptrdiff_t c_row,
           gemm_start start, const float* bias, float* scratch) {
-  float* const left = scratch;
-  float* const right = scratch + row_block * depth_block + lanes;
-  const bool pack = a.column != 1;
-  for (std::int64_t p0 = 0; p0 < size.depth; p0 += depth_block) {
-    const std::int64_t depth = std::min(depth_block, size.depth - p0);
-    pack_panels({b.data + p0 * b.row, b.row, b.column}, depth, size.columns, right);
-    const bool from_result = p0 > 0 || start == gemm_start::result;
-    for (std::int64_t i0 = 0; i0 < size.rows; i0 += row_block) {
-      const std::int64_t rows = std::min(row_block, size.rows - i0);
-      const float* a_block = a.data + i0 * a.row + p0 * a.column;
-      for (std::int64_t i = 0, n = 0, t = 0; pack && i < rows; i += n, ++t) {
-        n = next_rows(rows - i);
-        pack_rows({a_block + i * a.row, a.row, a.column}, n, depth, a.row == 1 && i0 + i + lanes <= size.rows,
-                  left + t * tile_rows * depth);
-      }
-      for (std::int64_t j = 0; j < size.columns; j += tile_columns) {
-        float* to = c + i0 * c_row + j;
-        const float* first = from_result ? to : start == gemm_start::bias ? bias + j : nullptr;
-        const target into{to, c_row, first, from_result ? c_row : 0};
-        const std::int64_t columns = std::min(tile_columns, size.columns - j);
-        if (pack)
-          panel_product<true>(rows, columns, depth, left, 1, right + j * depth, into);
-        else
-          panel_product<false>(rows, columns, depth, a_block, a.row, right + j * depth, into);
-      }
-    }
-  }
+  product<true>(size, a, b, c, c_row, start, bias, scratch);
 }
 
 }  // namespace perdura::kernels

@@ -1,4 +1,5 @@
 // What other folders call: checks the sizes, then goes through the table of the best instruction set.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include "actors/base/check.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/backend.hpp"
+#include "kernels/bf16.hpp"
 #include "kernels/diffusion.hpp"
 #include "kernels/elementary.hpp"
 #include "kernels/hash.hpp"
@@ -38,12 +40,36 @@ float random_normal(const random_key& key, std::uint32_t element) {
   return element % 2 == 0 ? first : second;
 }
 
-void fill_uniform(const random_key& key, std::span<float> out) {
-  best_backend().fill_uniform(key, out.data(), out.size());
+namespace {
+
+// Loops draw whole blocks of four elements: the head of a range that begins within one goes through a block
+// of its own.
+template <class Loop>
+void fill_from(Loop loop, const random_key& key, std::span<float> out, std::uint32_t first) {
+  if (const std::uint32_t skipped = first % 4; skipped != 0) {
+    std::array<float, 4> head{};
+    loop(key, first / 4, head.data(), head.size());
+    const std::size_t taken = std::min<std::size_t>(head.size() - skipped, out.size());
+    std::copy_n(head.begin() + skipped, taken, out.begin());
+    out = out.subspan(taken);
+    first += 4 - skipped;
+  }
+  if (!out.empty()) loop(key, first / 4, out.data(), out.size());
 }
 
-void fill_normal(const random_key& key, std::span<float> out) {
-  best_backend().fill_normal(key, out.data(), out.size());
+}  // namespace
+
+void fill_uniform(const random_key& key, std::span<float> out, std::uint32_t first) {
+  fill_from(best_backend().fill_uniform, key, out, first);
+}
+
+void fill_normal(const random_key& key, std::span<float> out, std::uint32_t first) {
+  fill_from(best_backend().fill_normal, key, out, first);
+}
+
+void round_to_bf16(std::span<const float> from, std::span<bf16> to) {
+  PERDURA_CHECK(from.size() == to.size(), "as many numbers as their roundings");
+  best_backend().to_bf16(from.data(), to.data(), from.size());
 }
 
 bool completes_tree(std::span<const reduce_input> inputs) {

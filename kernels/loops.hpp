@@ -52,12 +52,12 @@ inline void draw(const random_key& key, std::uint32_t first, philox_words& out) 
 
 // Calls store(values) with each run of 4 * philox_lanes elements, where values[4 * lane + word] is in order.
 template <class Make>
-inline void fill(const random_key& key, float* out, std::size_t count, Make make) {
+inline void fill(const random_key& key, std::uint32_t first_block, float* out, std::size_t count, Make make) {
   constexpr std::size_t run = 4 * philox_lanes;
   philox_words words;
   alignas(64) float planes[4][philox_lanes];
   for (std::size_t at = 0; at < count; at += run) {
-    draw(key, static_cast<std::uint32_t>(at / 4), words);
+    draw(key, first_block + static_cast<std::uint32_t>(at / 4), words);
     make(words, planes);
     const std::size_t n = count - at < run ? count - at : run;
     if (n == run) {
@@ -69,8 +69,8 @@ inline void fill(const random_key& key, float* out, std::size_t count, Make make
   }
 }
 
-void fill_uniform_loop(const random_key& key, float* out, std::size_t count) {
-  fill(key, out, count, [](const philox_words& words, float(&planes)[4][philox_lanes]) {
+void fill_uniform_loop(const random_key& key, std::uint32_t first_block, float* out, std::size_t count) {
+  fill(key, first_block, out, count, [](const philox_words& words, float(&planes)[4][philox_lanes]) {
     for (std::size_t word = 0; word < 4; ++word)
       for (std::size_t lane = 0; lane < philox_lanes; ++lane)
         planes[word][lane] =
@@ -78,8 +78,8 @@ void fill_uniform_loop(const random_key& key, float* out, std::size_t count) {
   });
 }
 
-void fill_normal_loop(const random_key& key, float* out, std::size_t count) {
-  fill(key, out, count, [](const philox_words& words, float(&planes)[4][philox_lanes]) {
+void fill_normal_loop(const random_key& key, std::uint32_t first_block, float* out, std::size_t count) {
+  fill(key, first_block, out, count, [](const philox_words& words, float(&planes)[4][philox_lanes]) {
     for (std::size_t pair = 0; pair < 4; pair += 2)
       for (std::size_t lane = 0; lane < philox_lanes; ++lane) {
         const auto [first, second] = normals_of(words.word[pair][lane], words.word[pair + 1][lane]);
@@ -183,9 +183,13 @@ void blend_loop(const std::uint8_t* pixels, float time, float* noise_then_target
   }
 }
 
+void to_bf16_loop(const float* from, bf16* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = bf16_of(from[i]);
+}
+
 constexpr backend make_backend(const char* name) {
-  return {name,        fill_uniform_loop, fill_normal_loop, add_loop,
-          reduce_loop, norm2_loop,        adamw_loop,       blend_loop};
+  return {name,       fill_uniform_loop, fill_normal_loop, add_loop,    reduce_loop,
+          norm2_loop, adamw_loop,        blend_loop,       to_bf16_loop};
 }
 
 }  // namespace

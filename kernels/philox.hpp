@@ -63,8 +63,8 @@ constexpr float random_uniform(const random_key& key, std::uint32_t element) {
 // Standard normal (Box-Muller on the words 2i and 2i + 1): the same bits as fill_normal gives.
 float random_normal(const random_key& key, std::uint32_t element);
 
-// out[i] is element i of the sequence.
-void fill_uniform(const random_key& key, std::span<float> out);
-void fill_normal(const random_key& key, std::span<float> out);
+// out[i] is element first + i of the sequence.
+void fill_uniform(const random_key& key, std::span<float> out, std::uint32_t first = 0);
+void fill_normal(const random_key& key, std::span<float> out, std::uint32_t first = 0);
 
 }  // namespace perdura::kernels

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/bf16.hpp"
+
 // PERDURA_PORTABLE: the plain loops even so, for the test that both give the same bits.
 #if defined(__AVX2__) && defined(__FMA__) && !defined(PERDURA_PORTABLE)
 #include <immintrin.h>
@@ -45,6 +47,20 @@ PERDURA_INLINE f8 round(f8 a) {
 PERDURA_INLINE f8 power_of_two(f8 n) {
   const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(e, 23))};
+}
+// As bf16_of, and back.
+PERDURA_INLINE f8 rounded_to_bf16(f8 a) {
+  const __m256i bits = _mm256_castps_si256(a.v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i nearest = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q));
+  const __m256i chosen = _mm256_blendv_epi8(nearest, quiet, is_nan);
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(chosen, 16), 16))};
+}
+PERDURA_INLINE f8 load(const bf16* p) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))};
 }
 
 // Rows become columns.
@@ -118,6 +134,12 @@ PERDURA_INLINE f8 power_of_two(f8 n) {
     std::memcpy(&r, &bits, sizeof r);
     return r;
   });
+}
+PERDURA_INLINE f8 rounded_to_bf16(f8 a) {
+  return each([&](int i) { return float_of(bf16_of(a.v[i])); });
+}
+PERDURA_INLINE f8 load(const bf16* p) {
+  return each([&](int i) { return float_of(p[i]); });
 }
 PERDURA_INLINE void transpose(f8 (&r)[8]) {
   for (int i = 0; i < 8; ++i) {

@@ -90,6 +90,47 @@ TEST_CASE("a matrix product is one chain of fused multiply-adds for each element
   }
 }
 
+TEST_CASE("a product in bfloat16 is that of the rounded operands, wherever and however they lie") {
+  const auto rounded = [](const floats& v) {
+    floats r;
+    for (const float x : v) r.push_back(float_of(bf16_of(x)));
+    return r;
+  };
+  const auto halves = [](const floats& v) {
+    std::vector<bf16> r(v.size());
+    round_to_bf16(v, r);
+    return r;
+  };
+  for (const gemm_size& size : gemm_sizes) {
+    CAPTURE(size.rows);
+    CAPTURE(size.columns);
+    CAPTURE(size.depth);
+    const floats a = normals(size.rows * size.depth, 1), b = normals(size.depth * size.columns, 2);
+    const floats ra = rounded(a), rb = rounded(b);
+    const auto hb = halves(b);
+    const floats before = normals(size.rows * size.columns, 4);
+    floats scratch(gemm_scratch(size.columns, size.depth)), expected(before.size());
+    const auto check = [&](const auto& left, const auto& right, auto... precision) {
+      floats c = before;
+      gemm(size, left, right, c.data(), size.columns, gemm_start::result, nullptr, scratch.data(),
+           precision...);
+      CHECK(c == expected);
+    };
+    const auto both = [](const auto& m, std::int64_t stride, bool turned) {
+      return turned ? transposed(m.data(), stride) : row_major(m.data(), stride);
+    };
+    for (const bool turn_a : {false, true}) {
+      for (const bool turn_b : {false, true}) {
+        const std::int64_t row_a = turn_a ? size.rows : size.depth,
+                           row_b = turn_b ? size.depth : size.columns;
+        expected = product(size, both(ra, row_a, turn_a), both(rb, row_b, turn_b), before, size.columns);
+        check(both(a, row_a, turn_a), both(b, row_b, turn_b), operand_precision::bf16);
+        check(both(a, row_a, turn_a), both(hb, row_b, turn_b));
+      }
+    }
+  }
+}
+
 TEST_CASE("a product writes its own elements only") {
   const gemm_size size{9, 21, 40};
   const floats a = normals(size.rows * size.depth, 1), b = normals(size.depth * size.columns, 2);
@@ -220,6 +261,46 @@ TEST_CASE("attention is the weighted mean of the values") {
   CHECK(relative_error(out, expected) < 1e-6);
 }
 
+TEST_CASE("a seam that is differentiated in two parts gives the bits of one") {
+  const token_grid grid{2, 5, 16};
+  const floats d_modulated = normals(grid.count(), 1), normal = normals(grid.count(), 2),
+               branch = normals(grid.count(), 3), vectors = normals(3 * grid.samples * grid.width, 4),
+               reciprocal = normals(grid.rows(), 5), before = normals(grid.count(), 6);
+  const std::ptrdiff_t stride = 3 * grid.width;
+  const float* scale = vectors.data();
+  const float* gate = vectors.data() + grid.width;
+  struct derivatives {
+    floats d_sum, d_branch, d_vectors, d_bias;
+    bool operator==(const derivatives&) const = default;
+  };
+  derivatives one{before, floats(before.size()), floats(vectors.size()), floats(16)}, two = one;
+  const auto all = [&](derivatives& d, bool with_branch) {
+    return seam_derivative{.d_modulated = d_modulated.data(),
+                           .normal = normal.data(),
+                           .reciprocal = reciprocal.data(),
+                           .scale = {scale, stride},
+                           .gate = {gate, stride},
+                           .branch = with_branch ? branch.data() : nullptr,
+                           .sum_is_used = true,
+                           .d_sum = d.d_sum.data(),
+                           .d_branch = d.d_branch.data(),
+                           .d_gate = {d.d_vectors.data(), stride},
+                           .d_scale = {d.d_vectors.data() + 16, stride},
+                           .d_shift = {d.d_vectors.data() + 32, stride},
+                           .d_bias = d.d_bias.data()};
+  };
+  seam_backward(grid, all(one, true));
+  seam_backward(grid, all(two, false));
+  CHECK_FALSE(one == two);
+  gate_backward(grid, {.d_sum = two.d_sum.data(),
+                       .branch = branch.data(),
+                       .gate = {gate, stride},
+                       .d_branch = two.d_branch.data(),
+                       .d_gate = {two.d_vectors.data(), stride},
+                       .d_bias = two.d_bias.data()});
+  CHECK(one == two);
+}
+
 TEST_CASE("every kernel gives the same bits on every instruction set") {
   const std::int64_t n = attention.samples * attention.tokens, width = attention.width();
   const floats qkv = normals(n * 3 * width, 1), d = normals(n * width, 2), vectors = normals(6 * width, 3);
@@ -258,10 +339,18 @@ TEST_CASE("every kernel gives the same bits on every instruction set") {
   gelu_backward(n, width, sum.data(), d.data(), out.data(), bias.data());
   silu(n * width, out.data(), normal.data());
   time_features(0.123F, features.data());
+  attention_size rounded = attention;
+  rounded.precision = operand_precision::bf16;
+  floats bf16_weights(weights.size()), bf16_out(d.size()), bf16_d_qkv(qkv.size());
+  attention_forward(rounded, qkv.data(), bf16_weights.data(), bf16_out.data(), scratch.data());
+  attention_backward(rounded, qkv.data(), bf16_weights.data(), d.data(), bf16_d_qkv.data(), scratch.data());
   std::uint64_t hash = 0;
   for (const floats* v :
        {&weights, &d_qkv, &modulated, &d_sum, &d_branch, &d_vectors, &out, &normal, &features, &bias}) {
     hash = hash64(std::span<const float>(*v), hash);
   }
   CHECK(hash == 16009962573517262305ULL);
+  for (const floats* v : {&bf16_weights, &bf16_out, &bf16_d_qkv})
+    hash = hash64(std::span<const float>(*v), hash);
+  CHECK(hash == 8974405573535242412ULL);
 }

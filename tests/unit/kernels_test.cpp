@@ -10,6 +10,7 @@
 #include "actors/base/plan.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/backend.hpp"
+#include "kernels/bf16.hpp"
 #include "kernels/diffusion.hpp"
 #include "kernels/elementary.hpp"
 #include "kernels/hash.hpp"
@@ -65,6 +66,38 @@ TEST_CASE("Philox4x32-10 gives its authors' known answers") {
         philox_counter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
         philox_counter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("a sequence can be drawn from any element on") {
+  const random_key key{.seed = 1, .step = 2, .sample = 3, .stream = random_stream::initial};
+  std::vector<float> normal(300);
+  std::vector<float> uniform(300);
+  fill_normal(key, normal);
+  fill_uniform(key, uniform);
+  for (const std::uint32_t first : {0U, 1U, 2U, 3U, 4U, 61U, 64U, 203U, 299U}) {
+    for (const std::size_t count : {0, 1, 2, 5, 90}) {
+      const std::size_t n = std::min(count, normal.size() - first);
+      std::vector<float> part(n);
+      fill_normal(key, part, first);
+      CHECK(std::equal(part.begin(), part.end(), normal.begin() + first));
+      fill_uniform(key, part, first);
+      CHECK(std::equal(part.begin(), part.end(), uniform.begin() + first));
+    }
+  }
+}
+
+TEST_CASE("bfloat16 is the nearest number of eight bits, the even one of two; NaN and infinity stay") {
+  const auto rounded = [](float x) { return float_of(bf16_of(x)); };
+  CHECK(rounded(1.0F) == 1.0F);
+  CHECK(rounded(1.00390625F) == 1.0F);       // half way, down to the even one
+  CHECK(rounded(1.01171875F) == 1.015625F);  // half way, up to the even one
+  CHECK(rounded(1.00390637F) == 1.0078125F);
+  CHECK(rounded(-1.00390637F) == -1.0078125F);
+  CHECK(rounded(std::numeric_limits<float>::max()) == std::numeric_limits<float>::infinity());
+  CHECK(rounded(-std::numeric_limits<float>::infinity()) == -std::numeric_limits<float>::infinity());
+  for (const std::uint32_t bits : {0x7F800001U, 0x7FFFFFFFU, 0xFFFFFFFFU, 0x7FC00000U})
+    CHECK(std::isnan(rounded(std::bit_cast<float>(bits))));
+  for (const float x : normals(4, 1000)) CHECK(std::fabs(rounded(x) - x) <= std::fabs(x) / 256);
 }
 
 TEST_CASE("every part of a random key changes the sequence") {
@@ -170,12 +203,17 @@ TEST_CASE("scalar and AVX2 loops give the same bits") {
   for (auto n : sizes) {
     std::vector<float> a(n);
     std::vector<float> b(n);
-    slow.fill_normal(key, a.data(), n);
-    fast->fill_normal(key, b.data(), n);
+    slow.fill_normal(key, 5, a.data(), n);
+    fast->fill_normal(key, 5, b.data(), n);
     CHECK(same_bits(a, b));
-    slow.fill_uniform(key, a.data(), n);
-    fast->fill_uniform(key, b.data(), n);
+    slow.fill_uniform(key, 5, a.data(), n);
+    fast->fill_uniform(key, 5, b.data(), n);
     CHECK(same_bits(a, b));
+    std::vector<bf16> c(n);
+    std::vector<bf16> d(n);
+    slow.to_bf16(a.data(), c.data(), n);
+    fast->to_bf16(a.data(), d.data(), n);
+    CHECK((n == 0 || std::memcmp(c.data(), d.data(), n * sizeof(bf16)) == 0));
 
     const auto x = normals(1, n);
     const auto y = normals(2, n);
