@@ -1,6 +1,8 @@
 // Writes what dit_parity.py compares with PyTorch: a DiT's parameters, a batch, its prediction, loss and
 // gradient.
-//   dit_dump FOLDER    FOLDER/index.json names the arrays, each a file of raw little-endian float32 or int64
+//   dit_dump FOLDER [fp32 | bf16]    FOLDER/index.json names the arrays, each a file of raw little-endian
+//                                    float32 or int64; in bf16 the parameters are rounded to it
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -49,13 +51,14 @@ std::string index_of(const denoiser& model, double loss) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: dit_dump FOLDER\n");
+  const std::string precision = argc > 2 ? argv[2] : "fp32";
+  if (argc < 2 || (precision != "fp32" && precision != "bf16")) {
+    std::fprintf(stderr, "usage: dit_dump FOLDER [fp32 | bf16]\n");
     return 2;
   }
   const std::filesystem::path folder = argv[1];
   const auto model = make_denoiser({}).value();
-  const std::vector<float> parameters =
+  std::vector<float> parameters =
       normals(model->parameter_count(), 1, 0.08F);  // as initialised, half would be zero
   const auto count = static_cast<std::size_t>(batch * model->image().count());
   std::vector<float> noisy = normals(count, 2, 1.0F), target = normals(count, 3, 1.0F);
@@ -65,9 +68,15 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i < label.size(); ++i)
     label[i] = static_cast<std::int64_t>(i) % (model->null_class() + 1);
 
+  std::vector<kernels::bf16> halves(parameters.size());
   model->bind(parameters.data());
-  const double loss =
-      model->loss_gradient(noisy.data(), time.data(), label.data(), target.data(), batch, gradient.data());
+  if (precision == "bf16") {
+    kernels::round_to_bf16(parameters, halves);
+    std::ranges::transform(halves, parameters.begin(), kernels::float_of);
+    model->bind(halves.data());
+  }
+  const double loss = loss_gradient(*model, {noisy.data(), time.data(), label.data(), target.data(), batch},
+                                    *model->make_slot(), gradient.data());
   const image_shape shape = model->image();
   const at::Tensor predicted =
       model->forward(at::from_blob(noisy.data(), {batch, shape.channels, shape.height, shape.width}),

@@ -29,7 +29,8 @@ std::vector<float> normals(std::size_t count, std::uint32_t which, float deviati
 
 // Inputs of one pass, and parameters none of which is zero.
 struct problem {
-  problem(const dit_size& shape, std::int64_t rows) : size(shape), model(shape), batch(rows) {
+  problem(const dit_size& shape, std::int64_t rows, bool checkpoints = false)
+      : size(shape), model(shape, checkpoints), batch(rows), slot(model.make_slot()) {
     at::set_num_threads(1);  // LibTorch's own threads would spin
     parameters = normals(model.parameter_count(), 1, 0.1F);
     const auto count = static_cast<std::size_t>(batch * size.image.count());
@@ -43,8 +44,8 @@ struct problem {
     model.bind(parameters.data());
   }
   double run() {
-    return model.loss_gradient(noisy.data(), time.data(), label.data(), target.data(), batch,
-                               gradient.data());
+    return loss_gradient(model, {noisy.data(), time.data(), label.data(), target.data(), batch}, *slot,
+                         gradient.data());
   }
   std::vector<std::int64_t> image_sizes() const {
     return {batch, size.image.channels, size.image.height, size.image.width};
@@ -56,6 +57,7 @@ struct problem {
   dit_size size;
   dit model;
   std::int64_t batch;
+  std::unique_ptr<slot_values> slot;
   std::vector<float> parameters, noisy, time, target, gradient;
   std::vector<std::int64_t> label;
 };
@@ -196,9 +198,9 @@ TEST_CASE("a new model predicts zero and depends on its seed alone") {
   dit model(job_size);
   std::vector<float> a(model.parameter_count(), 1.0F), b(model.parameter_count(), 2.0F),
       c(model.parameter_count());
-  model.initialise(5, a.data());
-  model.initialise(5, b.data());
-  model.initialise(6, c.data());
+  model.initialise(5, 0, a);
+  model.initialise(5, 0, b);
+  model.initialise(6, 0, c);
   CHECK(a == b);
   CHECK(a != c);
   problem p(job_size, 2);
@@ -209,18 +211,74 @@ TEST_CASE("a new model predicts zero and depends on its seed alone") {
   CHECK(std::ranges::all_of(p.gradient, [](float g) { return std::isfinite(g); }));
 }
 
-TEST_CASE("a listener sees every stage of both passes in order") {
-  struct recorder : stage_listener {
-    void before_stage(std::uint32_t stage) override { seen.push_back(static_cast<int>(stage)); }
-    void after_stage(std::uint32_t stage) override { seen.push_back(9 - static_cast<int>(stage)); }
-    std::vector<int> seen;
-  } listener;
-  problem p(odd_size, 1);
-  p.model.set_listener(&listener);
+TEST_CASE("any part of the initial parameters can be made alone") {
+  const dit model(odd_size);
+  std::vector<float> all(model.parameter_count());
+  model.initialise(5, 0, all);
+  for (const std::uint64_t size : {1, 7, 64, 1000}) {
+    std::vector<float> parts(all.size());
+    for (std::uint64_t at = 0; at < parts.size(); at += size)
+      model.initialise(5, at, std::span(parts).subspan(at, std::min<std::uint64_t>(size, parts.size() - at)));
+    CHECK(parts == all);
+  }
+}
+
+TEST_CASE("a block that keeps its input alone has the same gradients, in less memory") {
+  for (const dit_size& size : {job_size, odd_size, one_size}) {
+    problem all(size, 3), input(size, 3, true);
+    CHECK(all.run() == input.run());
+    CHECK(std::memcmp(all.gradient.data(), input.gradient.data(), all.gradient.size() * sizeof(float)) == 0);
+  }
+  const dit all(job_size), input(job_size, true);
+  CHECK(4 * input.slot_bytes(8) < all.slot_bytes(8));
+}
+
+TEST_CASE("slots that go through the stages side by side do not disturb each other") {
+  for (const bool checkpoints : {false, true}) {
+    problem p(odd_size, 5, checkpoints), q(odd_size, 3, checkpoints);
+    q.model.bind(p.parameters.data());
+    q.noisy = normals(q.noisy.size(), 8);
+    p.run();
+    q.run();
+    const auto alone_p = p.gradient, alone_q = q.gradient;
+    const auto other = p.model.make_slot();
+    const slot_rows rows_p{p.noisy.data(), p.time.data(), p.label.data(), p.target.data(), p.batch};
+    const slot_rows rows_q{q.noisy.data(), q.time.data(), q.label.data(), q.target.data(), q.batch};
+    const auto spans = spans_of(p.model.parameters());
+    for (std::uint32_t s = 0; s < p.model.stages(); ++s) {
+      p.model.forward_stage(s, rows_p, *p.slot);
+      p.model.forward_stage(s, rows_q, *other);
+    }
+    p.model.loss(rows_q, *other);
+    p.model.loss(rows_p, *p.slot);
+    for (std::uint32_t s = p.model.stages(); s-- > 0;) {
+      p.model.backward_stage(s, rows_p, *p.slot, p.gradient.data() + spans[s].first);
+      p.model.backward_stage(s, rows_q, *other, q.gradient.data() + spans[s].first);
+    }
+    CHECK(p.gradient == alone_p);
+    CHECK(q.gradient == alone_q);
+  }
+}
+
+TEST_CASE("a stage needs no other stage's parameters while it runs") {
+  problem p(odd_size, 3), q(odd_size, 3);
   p.run();
-  // Of depth 2; after_stage is recorded as 9 - stage.
-  const std::vector<int> expected{0, 9, 1, 8, 2, 7, 3, 6, 3, 6, 2, 7, 1, 8, 0, 9};
-  CHECK(listener.seen == expected);
+  const slot_rows rows{q.noisy.data(), q.time.data(), q.label.data(), q.target.data(), q.batch};
+  const auto spans = spans_of(q.model.parameters());
+  std::vector<float> gathered(q.parameters.size());
+  q.model.bind(gathered.data());
+  const auto alone = [&](std::uint32_t stage, auto run) {
+    std::fill(gathered.begin(), gathered.end(), std::numeric_limits<float>::quiet_NaN());
+    std::copy_n(q.parameters.begin() + static_cast<std::ptrdiff_t>(spans[stage].first), spans[stage].count,
+                gathered.begin() + static_cast<std::ptrdiff_t>(spans[stage].first));
+    run();
+  };
+  for (std::uint32_t s = 0; s < q.model.stages(); ++s)
+    alone(s, [&] { q.model.forward_stage(s, rows, *q.slot); });
+  q.model.loss(rows, *q.slot);
+  for (std::uint32_t s = q.model.stages(); s-- > 0;)
+    alone(s, [&] { q.model.backward_stage(s, rows, *q.slot, q.gradient.data() + spans[s].first); });
+  CHECK(q.gradient == p.gradient);
 }
 
 TEST_CASE("sizes that do not fit are refused by the field's name") {

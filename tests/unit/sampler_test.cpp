@@ -30,12 +30,14 @@ class straight final : public denoiser {
   image_shape image() const override { return {1, 2, 3}; }
   std::int64_t classes() const override { return 3; }
   void bind(const float*) override {}
-  void initialise(std::uint64_t, float*) const override {}
-  void set_listener(stage_listener*) override {}
-  double loss_gradient(const float*, const float*, const std::int64_t*, const float*, std::int64_t,
-                       float*) override {
-    return 0;
-  }
+  void bind(const kernels::bf16*) override {}
+  void initialise(std::uint64_t, std::uint64_t, std::span<float>) const override {}
+  std::unique_ptr<slot_values> make_slot() const override { return nullptr; }
+  void forward_stage(std::uint32_t, const slot_rows&, slot_values&) override {}
+  double loss(const slot_rows&, slot_values&) override { return 0; }
+  void backward_stage(std::uint32_t, const slot_rows&, slot_values&, float*) override {}
+  std::uint64_t slot_bytes(std::int64_t) const override { return 0; }
+  std::uint64_t workspace_bytes(std::int64_t) const override { return 0; }
   at::Tensor forward(const at::Tensor& noisy, const at::Tensor& time, const at::Tensor& label) override {
     at::Tensor out = at::empty(noisy.sizes());
     rows.push_back(noisy.size(0));

@@ -10,6 +10,24 @@ result<data_shape> shape_of(const data_config& data) {
                "data.kind = \"" + data.kind + "\": known kinds are \"fashion-mnist\""};
 }
 
+std::vector<stage_span> spans_of(const std::vector<parameter>& parameters) {
+  std::vector<stage_span> spans;
+  for (const auto& p : parameters) {
+    if (p.stage == spans.size()) spans.push_back({p.first, 0});
+    spans[p.stage].count += p.count;
+  }
+  return spans;
+}
+
+double loss_gradient(denoiser& model, const slot_rows& rows, slot_values& values, float* gradient) {
+  const auto spans = spans_of(model.parameters());
+  for (std::uint32_t stage = 0; stage < model.stages(); ++stage) model.forward_stage(stage, rows, values);
+  const double loss = model.loss(rows, values);
+  for (std::uint32_t stage = model.stages(); stage-- > 0;)
+    model.backward_stage(stage, rows, values, gradient + spans[stage].first);
+  return loss;
+}
+
 namespace {
 
 // What kernels/CMakeLists.txt compiles the products for.
@@ -33,7 +51,7 @@ result<std::unique_ptr<denoiser>> make_denoiser(const job_config& job) {
     }
     const auto size = dit_size_of(job.model, *data);
     if (!size) return size.failure();
-    return std::unique_ptr<denoiser>(std::make_unique<dit>(*size));
+    return std::unique_ptr<denoiser>(std::make_unique<dit>(*size, job.model.activation_checkpointing));
   }
   return error{errc::invalid_argument, "model.kind = \"" + job.model.kind + "\": known kinds are \"dit\""};
 }

@@ -4,7 +4,8 @@
 //
 // Both passes are written out over our own kernels, without autograd: no graph, no allocation, gradients
 // straight into the flat vector, and bits that depend on no library. A row's prediction is the same in any
-// batch.
+// batch. With activation checkpointing a block keeps its input alone and is run again on the way back, to the
+// same bits.
 #pragma once
 
 #include <memory>
@@ -13,103 +14,92 @@
 #include "kernels/dit_attention.hpp"
 #include "kernels/dit_norm.hpp"
 #include "kernels/gemm.hpp"
-#include "worker/model/buffer.hpp"
 #include "worker/model/denoiser.hpp"
 #include "worker/model/dit_layout.hpp"
+#include "worker/model/dit_values.hpp"
 
 namespace perdura::worker {
 
 class dit final : public denoiser {
  public:
-  explicit dit(const dit_size& size);
+  explicit dit(const dit_size& size, bool checkpoints_activations = false);
 
   const std::vector<parameter>& parameters() const override { return layout_.parameters; }
   std::uint64_t parameter_count() const override { return layout_.count; }
   std::uint32_t stages() const override { return static_cast<std::uint32_t>(size_.depth) + 2; }
   image_shape image() const override { return size_.image; }
   std::int64_t classes() const override { return size_.classes; }
-  void bind(const float* flat) override { flat_ = flat; }
-  void set_listener(stage_listener* listener) override { listener_ = listener; }
-  void initialise(std::uint64_t seed, float* flat) const override;
-  double loss_gradient(const float* noisy, const float* time, const std::int64_t* label, const float* target,
-                       std::int64_t batch, float* gradient) override;
+  void bind(const float* flat) override;
+  void bind(const kernels::bf16* flat) override;
+  void initialise(std::uint64_t seed, std::uint64_t first, std::span<float> to) const override;
+
+  std::unique_ptr<slot_values> make_slot() const override;
+  void forward_stage(std::uint32_t stage, const slot_rows& rows, slot_values& values) override;
+  double loss(const slot_rows& rows, slot_values& values) override;
+  void backward_stage(std::uint32_t stage, const slot_rows& rows, slot_values& values,
+                      float* gradient) override;
+  std::uint64_t slot_bytes(std::int64_t batch) const override;
+  std::uint64_t workspace_bytes(std::int64_t batch) const override;
   at::Tensor forward(const at::Tensor& noisy, const at::Tensor& time, const at::Tensor& label) override;
 
  private:
-  // What a seam leaves for the way back.
-  struct normalised {
-    buffer normal, reciprocal, modulated;
-  };
-  struct block_values {
-    buffer modulation;  // [batch, 6 width]
-    normalised attention_input, mlp_input;
-    buffer qkv, weights, attended, attention_out;
-    buffer expanded, activated, mlp_out;
-  };
-  struct values {
-    buffer patches, stream;
-    buffer time_features, time_hidden, time_activated, condition, condition_activated;
-    std::vector<block_values> blocks;
-    buffer head_modulation;
-    normalised head_input;
-    buffer predicted;  // in patches
-    buffer scratch;
-  };
-  struct derivatives {
-    buffer stream, branch, attended, qkv, hidden, predicted;
-    std::vector<buffer> modulation;
-    buffer head_modulation, condition, time_hidden;
-    float* flat = nullptr;  // the caller's gradient
+  // Where a stage's gradient goes: its first parameter is at `stage_first` of the flat vector.
+  struct gradient_part {
+    float* data;
+    std::uint64_t stage_first;
+    float* at(std::uint64_t parameter) const { return data + (parameter - stage_first); }
   };
 
-  // A pass's inputs.
-  struct rows {
-    const float* noisy;
-    const float* time;
-    const std::int64_t* label;
-    std::int64_t batch;
-  };
+  // For a slot of `batch` samples from here on.
+  void begin(std::int64_t batch, dit_slot& slot, block_storage storage);
+  void run_stage(std::int64_t stage, const slot_rows& in, dit_slot& slot);
+  void embed(const slot_rows& in, dit_slot& slot);
+  void run_block(std::int64_t index, dit_slot& slot);
+  // All between a block's input and its MLP's output; the stream behind the attention goes to `sum`.
+  void run_branches(const dit_block& l, kept_block& kept, const float* input, float* sum, block_values& v,
+                    float* mlp_out);
+  void run_head(dit_slot& slot);
+  kernels::seam seam_into(normalised& to, const float* modulation, std::int64_t stride) const;
+  void join_mlp(std::int64_t index, dit_slot& slot, kernels::seam& s) const;
+  // The block's values as its forward pass left them.
+  block_values& values_on_the_way_back(std::int64_t index, dit_slot& slot);
 
-  void reserve(std::int64_t batch, bool derivatives);
+  void differentiate_head(dit_slot& slot, const gradient_part& to);
+  void differentiate_block(std::int64_t index, dit_slot& slot, const gradient_part& to);
+  void differentiate_mlp(const dit_block& l, block_values& v, const gradient_part& to);
+  void differentiate_attention(const dit_block& l, block_values& v, const gradient_part& to);
+  void differentiate_embedding(dit_slot& slot, const gradient_part& to);
+  void differentiate_condition(const std::int64_t* label, dit_slot& slot, const gradient_part& to);
 
-  void run_forward(const rows& in);
-  void embed(const rows& in);
-  void run_block(std::int64_t index);
-  void run_head();
-  // `modulation` points at a shift, with the scale behind it; the branch and its gate are those of the part
-  // before.
-  void run_seam(const float* branch, const float* gate, const float* modulation, std::int64_t stride,
-                normalised& to);
-
-  double differentiate_loss(const float* target);
-  void differentiate_head();
-  void differentiate_block(std::int64_t index);
-  void differentiate_embedding();
-  void differentiate_condition(const std::int64_t* label);
-  // Block `index`'s MLP joins the stream in the seam of the stage behind it.
-  void differentiate_mlp_seam(std::int64_t index, const normalised& behind, const float* modulation,
-                              float* d_modulation, std::int64_t stride, bool sum_is_used);
-
-  void apply(const linear& l, std::int64_t rows, const float* x, float* y);
-  void differentiate_weight(const linear& l, std::int64_t rows, const float* x, const float* d_y);
-  void differentiate_bias(const linear& l, std::int64_t rows, const float* d_y);
+  void apply(const linear& l, std::int64_t rows, const float* x, float* y,
+             kernels::gemm_start start = kernels::gemm_start::bias);
+  void differentiate_weight(const linear& l, std::int64_t rows, const float* x, const float* d_y,
+                            const gradient_part& to);
+  void differentiate_bias(const linear& l, std::int64_t rows, const float* d_y, const gradient_part& to);
   void differentiate_input(const linear& l, std::int64_t rows, const float* d_y, float* d_x,
                            kernels::gemm_start start = kernels::gemm_start::zero);
-  void enter(std::int64_t stage) const;
-  void leave(std::int64_t stage) const;
+  // A vector of parameters in fp32; valid until the next one is asked for with the same buffer.
+  const float* vector(std::uint64_t first, std::int64_t count, buffer& expanded) const;
 
+  kernels::operand_precision precision() const {
+    return half_ ? kernels::operand_precision::bf16 : kernels::operand_precision::fp32;
+  }
+  std::int64_t rows() const { return batch_ * size_.tokens(); }
   kernels::token_grid grid() const { return {batch_, size_.tokens(), size_.width}; }
   kernels::attention_size attention() const {
-    return {batch_, size_.tokens(), size_.heads, size_.width / size_.heads};
+    return {batch_, size_.tokens(), size_.heads, size_.width / size_.heads, precision()};
   }
 
-  dit_size size_;
-  dit_layout layout_;
+  const dit_size size_;
+  const dit_layout layout_;
+  const std::vector<stage_span> spans_;
+  const block_storage storage_;
+  // One of them is bound.
   const float* flat_ = nullptr;
-  stage_listener* listener_ = nullptr;
-  std::int64_t batch_ = 0;
-  values v_;
-  derivatives d_;
+  const kernels::bf16* half_ = nullptr;
+  std::int64_t batch_ = 0;  // of the slot at hand
+  dit_workspace w_;
+  dit_slot predicting_;  // for forward()
 };
 
 }  // namespace perdura::worker
