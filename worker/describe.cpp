@@ -1,7 +1,6 @@
 // `perdura-worker --describe`: what a job's model is made of and what a step of it moves, for planning.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <iomanip>
@@ -67,11 +66,12 @@ std::uint64_t wire_bytes_of(std::uint64_t parameters, std::uint32_t slots, std::
 result<double> measure_slot(const job_config& job) {
   auto t = make_trainer(job);
   if (!t) return t.failure();
+  for (std::uint32_t i = 0; i < (*t)->tiles().size(); ++i) (*t)->hold(tile_id(i));
   (*t)->initialise();
-  const std::atomic<bool> go_on{false};
+  block_surroundings nobody;
   std::vector<double> seconds;
   for (std::uint32_t i = 0; i <= slots_measured; ++i) {
-    const auto sum = (*t)->compute_block(step_number(1), {i % job.batch.slots, 1}, go_on);
+    const auto sum = (*t)->compute_block(step_number(1), {i % job.batch.slots, 1}, nobody);
     if (i > 0)
       seconds.push_back(std::chrono::duration<double>(sum->spent).count());  // the first one warms up
   }

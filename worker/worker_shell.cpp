@@ -15,15 +15,21 @@ namespace perdura::worker {
 
 namespace {
 
-// The parts of a flat gradient, by tile; they share its bytes.
-computed_block cut(const block_gradient& g, const std::vector<tile>& tiles) {
-  computed_block parts{g.loss, {}};
-  parts.tiles.reserve(tiles.size());
-  const auto owner = std::make_shared<blob>(g.values);
-  for (const auto& t : tiles)
-    parts.tiles.emplace_back(owner, g.values.data() + t.first * sizeof(float), t.size * sizeof(float));
-  return parts;
-}
+// A block on the lane: the parts of its sum, and how far it is, for those who watch.
+class block_on_lane final : public block_collector {
+ public:
+  block_on_lane(std::size_t tiles_count, const std::atomic<bool>& stop, progress& seen)
+      : block_collector(tiles_count), stop_(stop), seen_(seen) {}
+  bool stop() override { return stop_.load(std::memory_order_relaxed); }
+  void slot_done(std::chrono::nanoseconds spent) override {
+    seen_.slots_done.fetch_add(1, std::memory_order_relaxed);
+    seen_.slot_nanoseconds.fetch_add(spent.count(), std::memory_order_relaxed);
+  }
+
+ private:
+  const std::atomic<bool>& stop_;
+  progress& seen_;
+};
 
 result<void> load(trainer& into, const std::string& store, const storage::checkpoint_key& key) {
   if (key.step.value == 0) {
@@ -227,19 +233,19 @@ void worker_shell::run(effect::report& e) {
 }
 
 void worker_shell::run(effect::compute& e) {
-  lane_.compute(e.step, e.slots,
-                [this, e, number = job_number_, made = trainer_](const std::atomic<bool>& stop) {
-                  const auto g = made->compute_block(e.step, e.slots, stop, &progress_.slots_done);
-                  if (!g) return;
-                  progress_.slot_nanoseconds += g->spent.count();
-                  auto parts = std::make_shared<computed_block>(cut(*g, made->tiles()));
-                  around_.post([e, number, parts](worker_shell& w) {
-                    if (w.job_number_ != number) return;
-                    w.fault_.reached(e.step, fault_phase::compute);
-                    w.logic_->block_computed(e.step, e.slots, std::move(*parts));
-                    w.after_event();
-                  });
-                });
+  lane_.compute(
+      e.step, e.slots, [this, e, number = job_number_, made = trainer_](const std::atomic<bool>& stop) {
+        block_on_lane block(made->tiles().size(), stop, progress_);
+        const auto sum = made->compute_block(e.step, e.slots, block);
+        if (!sum) return;
+        auto parts = std::make_shared<computed_block>(computed_block{sum->loss, std::move(block.tiles)});
+        around_.post([e, number, parts](worker_shell& w) {
+          if (w.job_number_ != number) return;
+          w.fault_.reached(e.step, fault_phase::compute);
+          w.logic_->block_computed(e.step, e.slots, std::move(*parts));
+          w.after_event();
+        });
+      });
 }
 
 void worker_shell::run(effect::keep_only& e) { lane_.keep_only(e.step, e.blocks); }

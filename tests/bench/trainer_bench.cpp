@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -85,39 +84,36 @@ void measure(std::uint32_t samples) {
   const auto parameters = allocate_floats(count);
   const auto left = allocate_floats(count);
   const auto right = allocate_floats(count);
-  model->initialise(job.seed, parameters.get());
+  model->initialise(job.seed, 0, {parameters.get(), count});
   model->bind(parameters.get());
+  const auto slot_memory = model->make_slot();
   slot_input input(samples, data.image_size());
   const sampling draws{.seed = 1, .data_size = data.size(), .batch_size = job.batch.size, .label_drop = 0.1};
-  const std::atomic<bool> stop{false};
   const step_number step(1);
+  const slot_rows rows{input.noisy(), input.times(), input.labels(), input.target(), samples};
 
   const double draw = median_ms([&] { input.draw(data, draws, step, 0); });
-  const double pass = median_ms([&] {
-    model->loss_gradient(input.noisy(), input.times(), input.labels(), input.target(), samples, left.get());
-  });
-  model->loss_gradient(input.noisy(), input.times(), input.labels(), input.target(), samples, right.get());
+  const double pass = median_ms([&] { loss_gradient(*model, rows, *slot_memory, left.get()); });
+  loss_gradient(*model, rows, *slot_memory, right.get());
   const double sum = median_ms([&] {
     kernels::add({left.get(), count}, {right.get(), count}, {left.get(), count});
   });
   const std::uint32_t block_slots = std::min(4U, job.batch.slots);
   const double slot = median_ms([&] {
-                        (void)lane->compute_block(step, {0, block_slots}, stop);
+                        block_surroundings nobody;
+                        (void)lane->compute_block(step, {0, block_slots}, nobody);
                       }) /
                       block_slots;
 
-  const auto half = *lane->compute_block(step, {0, job.batch.slots / 2}, stop);
+  block_collector half(lane->tiles().size());
+  (void)lane->compute_block(step, {0, job.batch.slots / 2}, half);
   const auto tiles = static_cast<std::uint32_t>(lane->tiles().size());
-  const auto part = [&](std::uint32_t i) {
-    const auto& t = lane->tiles()[i];
-    return blob(std::make_shared<blob>(half.values), half.values.data() + t.first * sizeof(float),
-                t.size * sizeof(float));
-  };
   std::vector<blob> gradients(tiles);
   const double reduce = median_ms([&] {
     for (std::uint32_t i = 0; i < tiles; ++i) {
-      const std::vector<tile_partial> partials{{{0, job.batch.slots / 2}, 1.0, part(i)},
-                                               {{job.batch.slots / 2, job.batch.slots / 2}, 1.0, part(i)}};
+      const std::vector<tile_partial> partials{
+          {{0, job.batch.slots / 2}, 1.0, half.tiles[i]},
+          {{job.batch.slots / 2, job.batch.slots / 2}, 1.0, half.tiles[i]}};
       gradients[i] = lane->reduce(tile_id(i), partials).gradient;
     }
   });

@@ -66,18 +66,15 @@ class tiny_job {
   }
 
   void train() {
-    const std::atomic<bool> go_on{false};
+    block_collector all(trainer_->tiles().size());
     const step_number n = step_ + 1;
-    const auto sum = trainer_->compute_block(n, {0, 8}, go_on);
+    const auto sum = trainer_->compute_block(n, {0, 8}, all);
     step_outcome outcome;
     outcome.clip_scale = 1.0F;
     outcome.learning_rate = 1e-2F;
     outcome.optimizer_time = n.value;
     for (std::uint32_t i = 0; i < trainer_->tiles().size(); ++i) {
-      const tile& t = trainer_->tiles()[i];
-      const auto owner = std::make_shared<blob>(sum->values);
-      const blob part(owner, owner->data() + t.first * sizeof(float), t.size * sizeof(float));
-      const std::vector<tile_partial> whole{{{0, 8}, sum->loss, part}};
+      const std::vector<tile_partial> whole{{{0, 8}, sum->loss, all.tiles[i]}};
       trainer_->apply(tile_id(i), trainer_->reduce(tile_id(i), whole).gradient, outcome);
     }
     step_ = n;

@@ -1,92 +1,20 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
 
-#include "kernels/hash.hpp"
-#include "kernels/philox.hpp"
-#include "worker/data/image_set.hpp"
-#include "worker/model/denoiser.hpp"
+#include "tests/unit/trainer_fixture.hpp"
 #include "worker/trainer/buffers.hpp"
-#include "worker/trainer/pin.hpp"
 #include "worker/trainer/state.hpp"
-#include "worker/trainer/trainer.hpp"
 
 using namespace perdura;
 using namespace perdura::worker;
 
 namespace {
-
-const std::atomic<bool> go_on{false};
-
-job_config tiny_job() {
-  job_config job;
-  job.model.width = 32;
-  job.model.depth = 1;
-  job.model.heads = 2;
-  job.model.patch = 7;
-  job.batch.size = 32;
-  job.batch.slots = 8;
-  job.optimizer.learning_rate = 1e-2;
-  return job;
-}
-
-// Fashion-MNIST's shape, smooth blobs for pictures.
-image_set tiny_images() {
-  image_set data{.channels = 1, .height = 28, .width = 28, .classes = 10, .pixels = {}, .labels = {}};
-  for (std::uint32_t i = 0; i < 50; ++i) {
-    data.labels.push_back(static_cast<std::uint8_t>(i % 10));
-    for (std::uint32_t y = 0; y < 28; ++y)
-      for (std::uint32_t x = 0; x < 28; ++x)
-        data.pixels.push_back(static_cast<std::uint8_t>(x * (i % 10) + y * (i % 3)));
-  }
-  return data;
-}
-
-std::unique_ptr<trainer> make_tiny(const job_config& job = tiny_job()) {
-  pin_numerics();
-  auto model = make_denoiser(job);
-  REQUIRE(model);
-  auto made = assemble_trainer(job, tiny_images(), std::move(*model));
-  REQUIRE(made);
-  (*made)->initialise();
-  return std::move(*made);
-}
-
-blob slice(const blob& all, const tile& t) {
-  const auto owner = std::make_shared<blob>(all);
-  return {owner, all.data() + t.first * sizeof(float), t.size * sizeof(float)};
-}
-
-step_outcome outcome_of(step_number step) {
-  step_outcome outcome;
-  outcome.clip_scale = 0.9F;
-  outcome.learning_rate = 1e-2F;
-  outcome.optimizer_time = step.value;
-  return outcome;
-}
-
-std::vector<reduced_tile> reduce_all(trainer& t, const std::vector<block_gradient>& blocks) {
-  std::vector<reduced_tile> reduced;
-  for (std::uint32_t i = 0; i < t.tiles().size(); ++i) {
-    std::vector<tile_partial> partials;
-    for (const auto& b : blocks)
-      partials.push_back({b.slots, i == 0 ? b.loss : 0.0, slice(b.values, t.tiles()[i])});
-    reduced.push_back(t.reduce(tile_id(i), partials));
-  }
-  return reduced;
-}
-
-std::uint64_t state_hash(const trainer& t) {
-  std::vector<std::uint64_t> hashes;
-  for (std::uint32_t i = 0; i < t.tiles().size(); ++i) hashes.push_back(t.hash_tile(tile_id(i)));
-  return kernels::hash64(std::as_bytes(std::span(hashes)));
-}
 
 // Trains with one trainer a worker, each computing its blocks; every tile is reduced by another worker in
 // turn.
@@ -97,7 +25,7 @@ std::uint64_t train(const std::vector<std::vector<block>>& workers, std::uint64_
   for (step_number n(1); n.value <= steps; n = n + 1) {
     std::vector<block_gradient> blocks;
     for (std::size_t i = 0; i < workers.size(); ++i)
-      for (const auto& b : workers[i]) blocks.push_back(*trainers[i]->compute_block(n, b, go_on));
+      for (const auto& b : workers[i]) blocks.push_back(compute(*trainers[i], n, b));
     std::ranges::sort(blocks, {}, [](const block_gradient& b) { return b.slots.first; });
     const auto reduced = reduce_all(*trainers[n.value % workers.size()], blocks);
     for (auto& t : trainers)
@@ -132,20 +60,25 @@ TEST_CASE("training lowers the loss") {
 
 TEST_CASE("a block is a function of step, slots and parameters alone") {
   auto t = make_tiny();
-  const auto a = t->compute_block(step_number(3), {2, 2}, go_on);
-  const auto other_slots = t->compute_block(step_number(3), {4, 2}, go_on);
-  const auto other_step = t->compute_block(step_number(4), {2, 2}, go_on);
-  const auto again = t->compute_block(step_number(3), {2, 2}, go_on);
-  CHECK(a->values == again->values);
-  CHECK(a->loss == again->loss);
-  CHECK_FALSE(a->values == other_slots->values);
-  CHECK_FALSE(a->values == other_step->values);
+  const auto a = compute(*t, step_number(3), {2, 2});
+  const auto other_slots = compute(*t, step_number(3), {4, 2});
+  const auto other_step = compute(*t, step_number(4), {2, 2});
+  const auto again = compute(*t, step_number(3), {2, 2});
+  CHECK(a.tiles == again.tiles);
+  CHECK(a.loss == again.loss);
+  CHECK_FALSE(a.tiles == other_slots.tiles);
+  CHECK_FALSE(a.tiles == other_step.tiles);
 }
 
-TEST_CASE("a block whose stop flag is set gives nothing") {
+TEST_CASE("a block that is stopped gives nothing") {
+  struct stopped : block_surroundings {
+    bool stop() override { return true; }
+    void slot_done(std::chrono::nanoseconds) override { ++slots; }
+    int slots = 0;
+  } around;
   auto t = make_tiny();
-  const std::atomic<bool> stop{true};
-  CHECK_FALSE(t->compute_block(step_number(1), {0, 4}, stop).has_value());
+  CHECK_FALSE(t->compute_block(step_number(1), {0, 4}, around).has_value());
+  CHECK(around.slots == 0);
 }
 
 TEST_CASE("the reduced gradient is the mean over the batch") {
@@ -154,7 +87,7 @@ TEST_CASE("the reduced gradient is the mean over the batch") {
   job.batch.slots = 4;
   auto t = make_tiny(job);
   std::vector<block_gradient> blocks;
-  for (std::uint32_t s = 0; s < 4; ++s) blocks.push_back(*t->compute_block(step_number(1), {s, 1}, go_on));
+  for (std::uint32_t s = 0; s < 4; ++s) blocks.push_back(compute(*t, step_number(1), {s, 1}));
   const auto reduced = reduce_all(*t, blocks);
   double squares = 0;
   double loss = 0;
@@ -165,7 +98,7 @@ TEST_CASE("the reduced gradient is the mean over the batch") {
     double tile_squares = 0;
     for (std::uint32_t k = 0; k < region.size; ++k) {
       double want = 0;
-      for (const auto& b : blocks) want += reinterpret_cast<const float*>(b.values.data())[region.first + k];
+      for (const auto& b : blocks) want += reinterpret_cast<const float*>(b.tiles[i].data())[k];
       REQUIRE(std::fabs(got[k] - want / 24.0) < 1e-5);
       tile_squares += static_cast<double>(got[k]) * got[k];
     }
@@ -179,11 +112,10 @@ TEST_CASE("the reduced gradient is the mean over the batch") {
 
 TEST_CASE("the order in which partials are made does not matter, their bits at odd addresses neither") {
   auto t = make_tiny();
-  const auto left = t->compute_block(step_number(1), {0, 4}, go_on);
-  const auto right = t->compute_block(step_number(1), {4, 4}, go_on);
-  const auto& region = t->tiles()[0];
-  const std::vector<tile_partial> aligned{{left->slots, left->loss, slice(left->values, region)},
-                                          {right->slots, right->loss, slice(right->values, region)}};
+  const auto left = compute(*t, step_number(1), {0, 4});
+  const auto right = compute(*t, step_number(1), {4, 4});
+  const std::vector<tile_partial> aligned{{left.slots, left.loss, left.tiles[0]},
+                                          {right.slots, right.loss, right.tiles[0]}};
   const auto shifted = [&](const blob& bytes) {
     std::vector<std::byte> copy(bytes.size() + 1);
     std::memcpy(copy.data() + 1, bytes.data(), bytes.size());
@@ -201,9 +133,9 @@ TEST_CASE("the order in which partials are made does not matter, their bits at o
 
 TEST_CASE("a gradient that is not finite is reported for its tile alone") {
   auto t = make_tiny();
-  const auto all = t->compute_block(step_number(1), {0, 8}, go_on);
+  const auto all = compute(*t, step_number(1), {0, 8});
   const auto poisoned = [&](tile_id id, bool poison) {
-    const auto part = slice(all->values, t->tiles()[id.value]);
+    const auto part = all.tiles[id.value];
     std::vector<std::byte> bytes(part.bytes().begin(), part.bytes().end());
     const float bad = std::numeric_limits<float>::infinity();
     if (poison) std::memcpy(bytes.data() + 8, &bad, sizeof bad);
@@ -216,33 +148,30 @@ TEST_CASE("a gradient that is not finite is reported for its tile alone") {
 
 TEST_CASE("a loss that is not finite makes the step's first tile not finite") {
   auto t = make_tiny();
-  const auto all = t->compute_block(step_number(1), {0, 8}, go_on);
-  const std::vector<tile_partial> partials{
-      {{0, 8}, std::numeric_limits<double>::quiet_NaN(), slice(all->values, t->tiles()[0])}};
+  const auto all = compute(*t, step_number(1), {0, 8});
+  const std::vector<tile_partial> partials{{{0, 8}, std::numeric_limits<double>::quiet_NaN(), all.tiles[0]}};
   CHECK_FALSE(t->reduce(tile_id(0), partials).finite);
 }
 
 TEST_CASE("a skipped step leaves the state as it is") {
   auto t = make_tiny();
   const auto before = state_hash(*t);
-  const auto all = t->compute_block(step_number(1), {0, 8}, go_on);
+  const auto all = compute(*t, step_number(1), {0, 8});
   step_outcome outcome = outcome_of(step_number(1));
   outcome.skipped = true;
   outcome.optimizer_time = 0;
-  for (std::uint32_t i = 0; i < t->tiles().size(); ++i)
-    t->apply(tile_id(i), slice(all->values, t->tiles()[i]), outcome);
+  for (std::uint32_t i = 0; i < t->tiles().size(); ++i) t->apply(tile_id(i), all.tiles[i], outcome);
   CHECK(state_hash(*t) == before);
   outcome.skipped = false;
   outcome.optimizer_time = 1;
-  for (std::uint32_t i = 0; i < t->tiles().size(); ++i)
-    t->apply(tile_id(i), slice(all->values, t->tiles()[i]), outcome);
+  for (std::uint32_t i = 0; i < t->tiles().size(); ++i) t->apply(tile_id(i), all.tiles[i], outcome);
   CHECK(state_hash(*t) != before);
 }
 
 TEST_CASE("a trainer that installs another's tiles goes on with the same bits") {
   auto a = make_tiny();
   const auto step_on = [](trainer& t, step_number n) {
-    const auto reduced = reduce_all(t, {*t.compute_block(n, {0, 8}, go_on)});
+    const auto reduced = reduce_all(t, {compute(t, n, {0, 8})});
     for (std::uint32_t i = 0; i < t.tiles().size(); ++i)
       t.apply(tile_id(i), reduced[i].gradient, outcome_of(n));
   };
@@ -263,13 +192,12 @@ TEST_CASE("a trainer that installs another's tiles goes on with the same bits") 
 TEST_CASE("a member without optimizer state computes the same gradients from the parameters alone") {
   auto a = make_tiny();
   auto b = make_tiny();
-  const auto reduced = reduce_all(*a, {*a->compute_block(step_number(1), {0, 8}, go_on)});
+  const auto reduced = reduce_all(*a, {compute(*a, step_number(1), {0, 8})});
   for (std::uint32_t i = 0; i < a->tiles().size(); ++i) {
     a->apply(tile_id(i), reduced[i].gradient, outcome_of(step_number(1)));
     b->install_parameters(tile_id(i), a->copy_parameters(tile_id(i)).bytes());
   }
-  CHECK(a->compute_block(step_number(2), {0, 2}, go_on)->values ==
-        b->compute_block(step_number(2), {0, 2}, go_on)->values);
+  CHECK(compute(*a, step_number(2), {0, 2}).tiles == compute(*b, step_number(2), {0, 2}).tiles);
   CHECK(state_hash(*a) != state_hash(*b));
 }
 
@@ -287,7 +215,7 @@ TEST_CASE("initialising anew forgets what was trained, and the average starts at
   const auto first = t->copy_tile(tile_id(0));
   const std::size_t array_bytes = t->tiles()[0].size * sizeof(float);
   CHECK(std::memcmp(first.data(), first.data() + 3 * array_bytes, array_bytes) == 0);
-  const auto reduced = reduce_all(*t, {*t->compute_block(step_number(1), {0, 8}, go_on)});
+  const auto reduced = reduce_all(*t, {compute(*t, step_number(1), {0, 8})});
   for (std::uint32_t i = 0; i < t->tiles().size(); ++i)
     t->apply(tile_id(i), reduced[i].gradient, outcome_of(step_number(1)));
   CHECK(state_hash(*t) != fresh);
@@ -300,13 +228,13 @@ TEST_CASE(
     "alone") {
   auto t = make_tiny();
   const auto state = state_hash(*t);
-  const auto gradient = t->compute_block(step_number(1), {0, 1}, go_on)->values;
+  const auto gradient = compute(*t, step_number(1), {0, 1}).tiles;
   const auto numbers = t->numeric_class();
   CHECK(numbers != 0);
   CHECK(t->numeric_class() == numbers);
   CHECK(make_tiny()->numeric_class() == numbers);
   CHECK(state_hash(*t) == state);
-  CHECK(t->compute_block(step_number(1), {0, 1}, go_on)->values == gradient);
+  CHECK(compute(*t, step_number(1), {0, 1}).tiles == gradient);
   auto job = tiny_job();
   job.batch.slots = 4;
   CHECK(make_tiny(job)->numeric_class() != numbers);

@@ -31,6 +31,8 @@ std::shared_ptr<float> buffer_pool::take() {
     if (!idle_.empty()) {
       buffer = std::move(idle_.back());
       idle_.pop_back();
+    } else {
+      ++made_;
     }
   }
   if (!buffer) buffer = allocate_floats(floats_);
@@ -42,7 +44,15 @@ std::shared_ptr<float> buffer_pool::take() {
 
 void buffer_pool::give_back(std::shared_ptr<float> buffer) {
   const std::lock_guard lock(mutex_);
-  if (idle_.size() < kept_max_) idle_.push_back(std::move(buffer));
+  if (idle_.size() < kept_max_)
+    idle_.push_back(std::move(buffer));
+  else
+    --made_;
+}
+
+std::uint64_t buffer_pool::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return made_ * floats_ * sizeof(float);
 }
 
 std::size_t buffer_pool::idle() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -25,6 +26,8 @@ class buffer_pool : public std::enable_shared_from_this<buffer_pool> {
 
   std::shared_ptr<float> take();
   std::size_t idle() const;
+  // Of all buffers, idle or not.
+  std::uint64_t bytes() const;
 
  private:
   buffer_pool(std::size_t floats, std::size_t kept_max);
@@ -34,6 +37,7 @@ class buffer_pool : public std::enable_shared_from_this<buffer_pool> {
   const std::size_t kept_max_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<float>> idle_;
+  std::size_t made_ = 0;  // and not freed
 };
 
 }  // namespace perdura::worker

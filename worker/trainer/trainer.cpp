@@ -1,31 +1,30 @@
 #include "worker/trainer/trainer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "actors/base/check.hpp"
-#include "kernels/hash.hpp"
-#include "kernels/philox.hpp"
 #include "kernels/sums.hpp"
 #include "worker/data/image_set.hpp"
 #include "worker/data/sampling.hpp"
 #include "worker/model/denoiser.hpp"
+#include "worker/trainer/block_pass.hpp"
 #include "worker/trainer/buffers.hpp"
+#include "worker/trainer/canary.hpp"
 #include "worker/trainer/pin.hpp"
-#include "worker/trainer/slot_input.hpp"
 #include "worker/trainer/state.hpp"
 
 namespace perdura::worker {
 namespace {
 
 constexpr std::size_t idle_gradients_max = 32;  // full gradients: pending sums and the blocks of two steps
+constexpr std::size_t idle_stages_max = kernels::slots_log2_max + 1;
 constexpr std::size_t idle_tiles_max = 256;
-constexpr std::uint32_t canary_parameters =
-    3;  // sample number within the canary's stream; slot_input has 0..2
-constexpr float canary_scale = 0.05F;
 
 double sum_of_losses(std::span<const tile_partial> partials) {
   std::array<std::pair<std::uint32_t, double>, kernels::slots_log2_max + 2> pending{};
@@ -64,21 +63,27 @@ class one_lane_trainer final : public trainer {
  public:
   one_lane_trainer(const job_config& job, image_set data, std::unique_ptr<denoiser> model)
       : job_(job),
+        level_(level_of(job)),
         data_(std::move(data)),
         draws_{.seed = job.seed,
                .data_size = data_.size(),
                .batch_size = job.batch.size,
                .label_drop = job.data.label_drop},
         model_(std::move(model)),
-        tiles_(cut_tiles(model_->parameters())),
-        state_(model_->parameter_count()),
+        state_({.parameter_count = model_->parameter_count(),
+                .tiles = cut_tiles(model_->parameters()),
+                .keeps_all_parameters = level_ != sharding_level::parameters,
+                .computes_in_bf16 = job.precision == "bf16"}),
+        stages_(parts_of(*model_, tiles())),
         gradients_(buffer_pool::make(model_->parameter_count(), idle_gradients_max)),
-        tile_buffers_(buffer_pool::make(tile_floats_max, idle_tiles_max)),
-        input_(job.batch.size / job.batch.slots, data_.image_size()) {
-    model_->bind(parameters().data());
+        stage_gradients_(buffer_pool::make(largest_stage(), idle_stages_max)),
+        tile_buffers_(buffer_pool::make(largest_tile(), idle_tiles_max)) {
+    state_.bind_to(*model_);
+    for (std::uint32_t i = 0; level_ == sharding_level::replicated && i < tiles().size(); ++i)
+      hold(tile_id(i));
   }
 
-  const std::vector<tile>& tiles() const override { return tiles_; }
+  const std::vector<tile>& tiles() const override { return state_.tiles(); }
   std::uint64_t parameter_count() const override { return model_->parameter_count(); }
 
   std::uint64_t numeric_class() override {
@@ -86,101 +91,118 @@ class one_lane_trainer final : public trainer {
     return *class_;
   }
 
-  void initialise() override {
-    model_->initialise(job_.seed, parameters().data());
-    state_.restart_optimizer();
-  }
+  void hold(tile_id id) override { state_.hold(id); }
+  void let_go(tile_id id) override { state_.let_go(id); }
+  bool is_held(tile_id id) const override { return state_.is_held(id); }
+  void initialise() override;
 
-  std::optional<block_gradient> compute_block(step_number step, block slots, const std::atomic<bool>& stop,
-                                              std::atomic<std::uint64_t>* slots_done) override;
+  std::optional<computed_sum> compute_block(step_number step, block slots,
+                                            block_surroundings& around) override;
   reduced_tile reduce(tile_id id, std::span<const tile_partial> partials) override;
 
   void apply(tile_id id, const blob& gradient, const step_outcome& outcome) override {
-    const auto& t = at(id);
+    const auto& t = state_.at(id);
     const float_view view(gradient);
     PERDURA_CHECK(view.values().size() == t.size, "a tile's gradient has another size than the tile");
+    PERDURA_CHECK(state_.is_held(id), "only a holder applies a gradient");
     kernels::apply_adamw(job_.optimizer, outcome, state_.view(t), view.values());
+    state_.round_parameters(t);
   }
 
-  blob copy_tile(tile_id id) const override { return state_.copy(at(id)); }
-  void install_tile(tile_id id, std::span<const std::byte> state) override { state_.install(at(id), state); }
-  blob copy_parameters(tile_id id) const override {
-    return blob::copy_of(std::as_bytes(state_.slice(state_array::parameters, at(id))));
-  }
+  blob copy_tile(tile_id id) const override { return state_.copy(id); }
+  void install_tile(tile_id id, std::span<const std::byte> state) override { state_.install(id, state); }
+  std::uint64_t hash_tile(tile_id id) const override { return state_.hash(id); }
+  blob copy_parameters(tile_id id) const override { return state_.copy_parameters(id); }
   void install_parameters(tile_id id, std::span<const std::byte> values) override {
-    const auto to = std::as_writable_bytes(state_.slice(state_array::parameters, at(id)));
-    PERDURA_CHECK(values.size() == to.size(), "a tile's parameters have another size than the tile");
-    std::memcpy(to.data(), values.data(), values.size());
+    state_.install_parameters(id, values);
   }
-  std::uint64_t hash_tile(tile_id id) const override { return state_.hash(at(id)); }
+  bool has_parameters(tile_id id) const override { return state_.has_parameters(id); }
+  void drop_parameters(tile_id id) override { state_.drop_parameters(id); }
+
+  memory_use memory() const override {
+    const std::uint64_t samples = job_.batch.size / job_.batch.slots;
+    const auto batch = static_cast<std::int64_t>(samples);
+    const std::uint64_t input_bytes = 2 * samples * data_.image_size() * sizeof(float);
+    return {.state = state_.held_bytes(),
+            .parameters = state_.parameter_bytes(),
+            .gradients = gradients_->bytes() + stage_gradients_->bytes() + tile_buffers_->bytes(),
+            .activations = places_.empty() ? 0
+                                           : places_.size() * (model_->slot_bytes(batch) + input_bytes) +
+                                                 model_->workspace_bytes(batch)};
+  }
 
  private:
-  // A node of the reduction tree whose sibling is still to come.
-  struct pending_sum {
-    std::uint32_t slots{};
-    double loss{};
-    std::shared_ptr<float> values;
-  };
-
-  const tile& at(tile_id id) const {
-    PERDURA_CHECK(id.value < tiles_.size(), "there is no such tile");
-    return tiles_[id.value];
+  std::uint64_t largest_stage() const {
+    return std::ranges::max(stages_, {}, [](const stage_part& p) { return p.span.count; }).span.count;
   }
-  std::span<float> parameters() { return state_.array(state_array::parameters); }
-  std::span<float> gradient(const std::shared_ptr<float>& buffer) const {
-    return {buffer.get(), model_->parameter_count()};
-  }
-  double run_slot(float* gradient) {
-    return model_->loss_gradient(input_.noisy(), input_.times(), input_.labels(), input_.target(),
-                                 input_.samples(), gradient);
+  std::uint32_t largest_tile() const { return std::ranges::max(tiles(), {}, &tile::size).size; }
+  // Of so many slots side by side.
+  std::span<slot_place> places(std::uint32_t count) {
+    while (places_.size() < count)
+      places_.push_back(
+          {slot_input(job_.batch.size / job_.batch.slots, data_.image_size()), model_->make_slot()});
+    return {places_.data(), count};
   }
   std::uint64_t canary();
 
   const job_config job_;
+  const sharding_level level_;
   const image_set data_;
   const sampling draws_;
   const std::unique_ptr<denoiser> model_;
-  const std::vector<tile> tiles_;
   training_state state_;
+  const std::vector<stage_part> stages_;
   const std::shared_ptr<buffer_pool> gradients_;
+  const std::shared_ptr<buffer_pool> stage_gradients_;
   const std::shared_ptr<buffer_pool> tile_buffers_;
-  slot_input input_;
+  std::vector<slot_place> places_;
   std::optional<std::uint64_t> class_;
 };
 
-std::optional<block_gradient> one_lane_trainer::compute_block(step_number step, block slots,
-                                                              const std::atomic<bool>& stop,
-                                                              std::atomic<std::uint64_t>* slots_done) {
+void one_lane_trainer::initialise() {
+  std::vector<float> values(largest_tile());
+  for (std::uint32_t i = 0; i < tiles().size(); ++i) {
+    const auto& t = tiles()[i];
+    const bool is_held = state_.is_held(tile_id(i));
+    if (!is_held && level_ == sharding_level::parameters) continue;
+    const std::span initial(values.data(), t.size);
+    model_->initialise(job_.seed, t.first, initial);
+    state_.set_parameters(t, initial);
+    if (!is_held) continue;
+    for (auto which : {state_array::parameters, state_array::average})
+      std::ranges::copy(initial, state_.slice(which, t).begin());
+    for (auto which : {state_array::first_moment, state_array::second_moment})
+      std::ranges::fill(state_.slice(which, t), 0.0F);
+  }
+}
+
+std::optional<computed_sum> one_lane_trainer::compute_block(step_number step, block slots,
+                                                            block_surroundings& around) {
   PERDURA_CHECK(is_aligned(slots) && slots.end() <= job_.batch.slots,
                 "a block is aligned and within the step's slots");
-  const auto begin = std::chrono::steady_clock::now();
-  std::vector<pending_sum> pending;
-  pending.reserve(kernels::slots_log2_max + 2);
-  for (std::uint32_t slot = slots.first; slot < slots.end(); ++slot) {
-    if (stop.load(std::memory_order_relaxed)) return std::nullopt;
-    input_.draw(data_, draws_, step, slot);
-    auto buffer = gradients_->take();
-    const double loss = run_slot(buffer.get());
-    if (slots_done) slots_done->fetch_add(1, std::memory_order_relaxed);
-    pending.push_back({1, loss, std::move(buffer)});
-    while (pending.size() > 1 && pending.back().slots == pending[pending.size() - 2].slots) {
-      auto& left = pending[pending.size() - 2];
-      const auto& right = pending.back();
-      kernels::add(gradient(left.values), gradient(right.values), gradient(left.values));
-      left.loss += right.loss;
-      left.slots *= 2;
-      pending.pop_back();
-    }
+  work_watch watch(around);
+  std::vector<double> losses(slots.size);
+  sum_of_slots sum{stages_, tiles(), slots.size, [&](tile_id tile, blob gradient) {
+                     watch.tile_done(tile, std::move(gradient), tree_sum(losses));
+                   }};
+  const bool side_by_side = level_ == sharding_level::gradients || level_ == sharding_level::parameters;
+  whole_gradients whole(sum, *gradients_);
+  stage_gradients by_stage(sum, *stage_gradients_, *tile_buffers_);
+  gradient_sink& sink = side_by_side ? static_cast<gradient_sink&>(by_stage) : whole;
+
+  const auto lanes = places(side_by_side ? slots.size : 1);
+  if (around.stop()) return std::nullopt;
+  for (std::uint32_t k = 0; k < slots.size; k += static_cast<std::uint32_t>(lanes.size())) {
+    for (std::uint32_t i = 0; i < lanes.size(); ++i)
+      lanes[i].input.draw(data_, draws_, step, slots.first + k + i);
+    if (!run_pass(*model_, lanes, k, sink, watch, std::span(losses).subspan(k, lanes.size())))
+      return std::nullopt;
   }
-  auto& sum = pending.front();
-  return block_gradient{.slots = slots,
-                        .values = share(std::move(sum.values), model_->parameter_count()),
-                        .loss = sum.loss,
-                        .spent = std::chrono::steady_clock::now() - begin};
+  return computed_sum{tree_sum(losses), watch.spent()};
 }
 
 reduced_tile one_lane_trainer::reduce(tile_id id, std::span<const tile_partial> partials) {
-  const auto& t = at(id);
+  const auto& t = state_.at(id);
   std::vector<float_view> views;
   std::vector<kernels::reduce_input> inputs;
   views.reserve(partials.size());
@@ -206,38 +228,12 @@ reduced_tile one_lane_trainer::reduce(tile_id id, std::span<const tile_partial> 
           .loss = loss};
 }
 
-// Random parameters, for on the initial ones adaLN-Zero's gates are zero and hide most of the network.
 std::uint64_t one_lane_trainer::canary() {
-  training_state trial(model_->parameter_count());
-  const auto values = trial.array(state_array::parameters);
-  kernels::fill_normal(
-      {.seed = 0, .step = 0, .sample = canary_parameters, .stream = kernels::random_stream::canary}, values);
-  for (float& x : values) x *= canary_scale;
-  trial.restart_optimizer();
-
-  input_.draw_canary(data_.classes);
-  const auto slope = gradients_->take();
-  model_->bind(values.data());
-  const double loss = run_slot(slope.get());
-  model_->bind(parameters().data());
-
-  std::uint64_t hash = kernels::hash64(gradient(slope), std::bit_cast<std::uint64_t>(loss));
-  const step_outcome outcome{.gradient_norm = 1.0,
-                             .clip_scale = 0.5F,
-                             .learning_rate = 1e-2F,
-                             .skipped = false,
-                             .optimizer_time = 7,
-                             .loss = loss,
-                             .skips_in_a_row = 0};
-  for (const auto& t : tiles_) {
-    const auto part = gradient(slope).subspan(t.first, t.size);
-    kernels::apply_adamw(job_.optimizer, outcome, trial.view(t), part);
-    const std::array<std::uint64_t, 3> line{hash, std::bit_cast<std::uint64_t>(kernels::norm2(part)),
-                                            trial.hash(t)};
-    hash = kernels::hash64(std::as_bytes(std::span(line)));
-  }
-  // Zero stands for "not known yet".
-  return hash != 0 ? hash : 1;
+  const auto place = places(1);
+  place[0].input.draw_canary(data_.classes);
+  const auto hash = run_canary(job_, *model_, stages_, tiles(), place, *stage_gradients_);
+  state_.bind_to(*model_);
+  return hash;
 }
 
 result<void> check_sizes(const job_config& job, const image_set& data, const denoiser& model) {
@@ -250,7 +246,8 @@ result<void> check_sizes(const job_config& job, const image_set& data, const den
   if (batch.size == 0 || batch.size % batch.slots != 0)
     return refuse("batch.size is " + std::to_string(batch.size) +
                   "; it has to be a multiple of batch.slots (" + std::to_string(batch.slots) + ")");
-  if (job.precision != "fp32") return refuse("precision is \"" + job.precision + "\"; there is: fp32");
+  if (job.precision != "fp32" && job.precision != "bf16")
+    return refuse("precision is \"" + job.precision + "\"; there are: fp32, bf16");
   if (job.optimizer.kind != "adamw")
     return refuse("optimizer.kind is \"" + job.optimizer.kind + "\"; there is: adamw");
   if (data.size() == 0) return refuse("the data set has no samples");
