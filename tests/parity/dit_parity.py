@@ -12,9 +12,10 @@ import sys
 import tempfile
 
 SKIPPED = 77
-# Of an array's norm. In fp32 both sides round, in different orders; in bf16 an operand that lies half way between two
-# numbers may then be rounded to either; autocast rounds every linear layer's result to 8 bits.
-TOLERANCES = {"fp32": 2e-5, "bf16": 2e-4, "bf16, autocast": 3e-2}
+# Of an array's norm. In fp32 both sides round, in different orders. In bf16 a difference of 1e-7 rounds some operand the
+# other way, by 4e-3, which from layer to layer happens to more of them: after some layers the roundings of both sides
+# have nothing in common. Autocast rounds every linear layer's result, too.
+TOLERANCES = {"fp32": 2e-5, "bf16": 1e-2, "bf16, autocast": 3e-2}
 
 try:
     import numpy as np
@@ -108,10 +109,13 @@ def compare(program: str, reference: str) -> bool:
         print(f"FAILED: parameters differ: {sorted(ours.keys() ^ theirs.keys())}")
         return False
 
-    out = run(model, (noisy, time, label), reference)
+    inputs = noisy, time, label
+    with torch.no_grad():
+        exact = run(model, inputs, "fp32")
+    out = run(model, inputs, reference)
     loss = (out - target).square().sum() / out[0].numel()
     loss.backward()
-    errors = {"prediction": relative_error(predicted, out.detach()), "loss": abs(index["loss"] / float(loss) - 1)}
+    errors = {"prediction": relative_error(predicted, out.detach()), "loss": abs(index["loss"] / float(loss.detach()) - 1)}
     errors |= {f"gradient of {name}": relative_error(ours[name], p.grad) for name, p in theirs.items() if p.grad is not None}
     worst = max(errors, key=lambda name: errors[name])
     allowed = TOLERANCES[reference]
@@ -120,6 +124,10 @@ def compare(program: str, reference: str) -> bool:
             print(f"FAILED: {reference}: {name}: relative error {error:.2g}, allowed {allowed:.2g}")
     print(f"{reference}: {len(errors)} arrays; prediction {errors['prediction']:.2g}, worst {errors[worst]:.2g} ({worst}), "
           f"allowed {allowed:.2g}; torch {torch.__version__}")
+    ours_off, theirs_off = relative_error(predicted, exact), relative_error(out.detach(), exact)
+    if reference == "bf16, autocast" and not ours_off < theirs_off:
+        print(f"FAILED: our prediction is {ours_off:.2g} off fp32's, autocast's {theirs_off:.2g}")
+        return False
     return errors[worst] < allowed
 
 

@@ -3,17 +3,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 #include <new>
 
 #include "actors/base/check.hpp"
 
-// Under the address sanitizer what is not in use is poisoned.
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(data, size)
-#define ASAN_UNPOISON_MEMORY_REGION(data, size)
+#ifdef __SANITIZE_ADDRESS__
+extern "C" void __asan_poison_memory_region(const volatile void* data, std::size_t size);
+extern "C" void __asan_unpoison_memory_region(const volatile void* data, std::size_t size);
 #endif
 
 namespace perdura::worker {
@@ -22,6 +20,18 @@ namespace {
 std::size_t page_bytes() {
   static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return bytes;
+}
+
+// Under the address sanitizer it is an error to touch what is not in use.
+void forbid([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_poison_memory_region(data, size);
+#endif
+}
+void allow([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(data, size);
+#endif
 }
 
 std::size_t pages_of(std::size_t bytes) { return (bytes + page_bytes() - 1) / page_bytes(); }
@@ -38,11 +48,11 @@ sparse_memory::sparse_memory(std::size_t bytes)
   // A huge page would be there as a whole for the sake of one tile.
   ::madvise(at, mapped_, MADV_NOHUGEPAGE);
   data_ = static_cast<std::byte*>(at);
-  ASAN_POISON_MEMORY_REGION(data_, mapped_);
+  forbid(data_, mapped_);
 }
 
 sparse_memory::~sparse_memory() {
-  ASAN_UNPOISON_MEMORY_REGION(data_, mapped_);
+  allow(data_, mapped_);
   ::munmap(data_, mapped_);
 }
 
@@ -53,13 +63,13 @@ void sparse_memory::use(std::size_t first, std::size_t size) {
     PERDURA_CHECK(users_[p] < std::numeric_limits<std::uint16_t>::max(), "too many ranges in one page");
     if (users_[p]++ == 0) ++used_pages_;
   }
-  ASAN_UNPOISON_MEMORY_REGION(data_ + first, size);
+  allow(data_ + first, size);
 }
 
 void sparse_memory::give_back(std::size_t first, std::size_t size) {
   PERDURA_CHECK(first <= size_ && size <= size_ - first, "a range outside of the memory");
   if (size == 0) return;
-  ASAN_POISON_MEMORY_REGION(data_ + first, size);
+  forbid(data_ + first, size);
   const std::size_t end = (first + size - 1) / page_bytes() + 1;
   std::size_t free_from = end, free_to = end;  // only the pages at both ends may have other users
   for (std::size_t p = first / page_bytes(); p < end; ++p) {
