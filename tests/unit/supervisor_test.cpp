@@ -65,7 +65,7 @@ struct bench {
     for (const auto& who : all) logic.received(plan_adopted{logic.state().at, who}, now);
   }
   void run(std::vector<incarnation> all) {
-    for (const auto& who : all) logic.arrived(hello(who), now);
+    for (const auto& who : all) logic.arrived(hello(who), {}, now);
     pass(1s);
     settle(all);
     REQUIRE(logic.where() == stage::running);
@@ -89,9 +89,9 @@ struct bench {
 
 TEST_CASE("a job waits for its workers to gather, then restores from the seed on timeline 1") {
   bench b;
-  b.logic.arrived(hello(alice), b.now);
+  b.logic.arrived(hello(alice), {}, b.now);
   CHECK(b.logic.where() == stage::waiting);
-  b.logic.arrived(hello(bob), b.now);
+  b.logic.arrived(hello(bob), {}, b.now);
   b.pass(1s);
   CHECK(b.logic.where() == stage::fencing);
   CHECK(b.sent<fence_order>().size() == 2);
@@ -104,7 +104,7 @@ TEST_CASE("a job waits for its workers to gather, then restores from the seed on
 
 TEST_CASE("the era is persisted before anybody is asked to promise it") {
   bench b;
-  b.logic.arrived(hello(alice), b.now);
+  b.logic.arrived(hello(alice), {}, b.now);
   b.pass(1s);
   const auto persisted = std::find_if(b.out.begin(), b.out.end(), [&](const auto& e) {
     const auto* p = std::get_if<ce::persist>(&e);
@@ -119,8 +119,8 @@ TEST_CASE("the era is persisted before anybody is asked to promise it") {
 
 TEST_CASE("a plan starts only when all its members have adopted it") {
   bench b;
-  b.logic.arrived(hello(alice), b.now);
-  b.logic.arrived(hello(bob), b.now);
+  b.logic.arrived(hello(alice), {}, b.now);
+  b.logic.arrived(hello(bob), {}, b.now);
   b.pass(1s);
   for (const auto& who : {alice, bob}) {
     inventory_report r;
@@ -146,7 +146,7 @@ TEST_CASE("a lost member opens an era and is fenced; a lost bystander does not")
   bench c;
   c.run({alice});
   c.logic.pause(c.now);  // no join is proposed meanwhile
-  c.logic.arrived(hello(carol), c.now);
+  c.logic.arrived(hello(carol), {}, c.now);
   const auto calm = c.logic.state().at;
   c.logic.lost(carol, "killed", c.now);
   CHECK(c.logic.state().at == calm);
@@ -161,7 +161,7 @@ TEST_CASE("what a fenced life says is not heard; it is told that it is fenced") 
   CHECK(b.sent<fenced_order>().size() == 1);
   CHECK_FALSE(b.logic.state().newest);
   b.out.clear();
-  b.logic.arrived(hello(bob), b.now);
+  b.logic.arrived(hello(bob), {}, b.now);
   CHECK(b.sent<fenced_order>().size() == 1);
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("a broken link between two that live opens an era of the same members"
 TEST_CASE("a newcomer is proposed as a learner and joins at a verdict") {
   bench b;
   b.run({alice});
-  b.logic.arrived(hello(carol), b.now);
+  b.logic.arrived(hello(carol), {}, b.now);
   const auto proposed = b.sent<proposal_order>();
   REQUIRE(proposed.size() == 2);
   CHECK(b.logic.is_learner(carol));
@@ -191,7 +191,7 @@ TEST_CASE("a newcomer is proposed as a learner and joins at a verdict") {
 TEST_CASE("a newcomer that does not get ready in time is given up") {
   bench b;
   b.run({alice});
-  b.logic.arrived(hello(carol), b.now);
+  b.logic.arrived(hello(carol), {}, b.now);
   REQUIRE(b.logic.is_learner(carol));
   b.pass(1ms);
   b.pass(b.options().learn_timeout);
@@ -201,11 +201,11 @@ TEST_CASE("a newcomer that does not get ready in time is given up") {
 TEST_CASE("one proposal at a time; the next waits until all leavers have let go") {
   bench b;
   b.run({alice, bob});
-  b.logic.drain(bob, b.now);
+  b.logic.drain({bob}, std::nullopt, "test", b.now);
   const auto leave = b.logic.state().pending;
   REQUIRE(leave);
   CHECK(leave->leavers == std::vector<incarnation>{bob});
-  b.logic.arrived(hello(carol), b.now);
+  b.logic.arrived(hello(carol), {}, b.now);
   CHECK(b.logic.state().pending == leave);
   b.logic.received(verdict_report{alice, b.verdict_of(1, leave->next.id)}, b.now);
   CHECK_FALSE(b.logic.state().pending);
@@ -217,14 +217,14 @@ TEST_CASE("one proposal at a time; the next waits until all leavers have let go"
 TEST_CASE("the last member cannot be drained") {
   bench b;
   b.run({alice});
-  b.logic.drain(alice, b.now);
+  b.logic.drain({alice}, std::nullopt, "test", b.now);
   CHECK_FALSE(b.logic.state().pending);
 }
 
 TEST_CASE("another numeric class is refused with both numbers") {
   bench b;
   b.run({alice});
-  b.logic.arrived(hello(carol, 8), b.now);
+  b.logic.arrived(hello(carol, 8), {}, b.now);
   CHECK(b.noted(event_kind::worker_refused));
   CHECK(b.logic.connected() == std::vector<incarnation>{alice});
 }
@@ -235,9 +235,9 @@ TEST_CASE("a coordinator that comes back goes on with the workers that do, in th
   const auto left = b.logic.state();
   bench again(left, 2);
   CHECK(again.logic.where() == stage::reconnecting);
-  again.logic.arrived(hello(alice), again.now);
+  again.logic.arrived(hello(alice), {}, again.now);
   CHECK(again.logic.where() == stage::reconnecting);
-  again.logic.arrived(hello(bob), again.now);
+  again.logic.arrived(hello(bob), {}, again.now);
   CHECK(again.logic.where() == stage::running);
   CHECK(again.logic.state().at == left.at);
   CHECK(again.sent<fence_order>().empty());
@@ -247,7 +247,7 @@ TEST_CASE("after one full lease whoever did not come back is lost") {
   bench b;
   b.run({alice, bob});
   bench again(b.logic.state(), 2);
-  again.logic.arrived(hello(alice), again.now);
+  again.logic.arrived(hello(alice), {}, again.now);
   again.pass(again.options().lease - 1ms);
   CHECK(again.logic.where() == stage::reconnecting);
   again.pass(2ms);
