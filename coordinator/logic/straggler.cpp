@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t samples_max = 25;
 constexpr std::size_t samples_least = 3;  // for a speed, and to believe in a change
+constexpr std::size_t samples_few = 8;
 constexpr std::size_t recent = 5;
 // A worker's recent samples differ from those before by more than this, and by more than they scatter: it has
 // changed, and what was before does not count.
@@ -54,9 +55,11 @@ bool pace_book::heard(const heartbeat& h, time_point now) {
   p.slot_seconds.push_back(seconds / static_cast<double>(slots));
   if (p.slot_seconds.size() > samples_max) p.slot_seconds.pop_front();
   p.newest = newest_ = now;
-  follow_change(p.slot_seconds);
+  follow_change(p);
   if (p.slot_seconds.size() < samples_least) return false;
   p.speed = 1 / center(p.slot_seconds);
+  p.spread = deviation(p.slot_seconds);
+  if (p.slot_seconds.size() < samples_few) p.spread = std::max(p.spread, p.spread_before);
   return true;
 }
 
@@ -70,7 +73,7 @@ double pace_book::middle(std::vector<double> values) {
 // Few samples: their median. More: the mean of the middle half, which stays put between two clusters.
 double pace_book::center(const std::deque<double>& values) {
   std::vector<double> sorted(values.begin(), values.end());
-  if (sorted.size() < 8) return middle(std::move(sorted));
+  if (sorted.size() < samples_few) return middle(std::move(sorted));
   std::sort(sorted.begin(), sorted.end());
   const auto quarter = sorted.size() / 4;
   double sum = 0;
@@ -87,11 +90,13 @@ double pace_book::deviation(const std::deque<double>& values) {
   return 1.48 * middle(std::move(distances)) / at;
 }
 
-void pace_book::follow_change(std::deque<double>& values) {
+void pace_book::follow_change(pace& p) {
+  auto& values = p.slot_seconds;
   if (values.size() <= recent) return;
   const double all = center(values);
   const double now = middle({values.end() - static_cast<std::ptrdiff_t>(recent), values.end()});
   if (std::abs(now / all - 1) <= std::max(change_least, change_deviations * deviation(values))) return;
+  p.spread_before = deviation(values);
   values.erase(values.begin(), values.end() - static_cast<std::ptrdiff_t>(samples_least));
 }
 
@@ -116,8 +121,12 @@ double pace_book::speed_or_usual(const incarnation& who) const {
 }
 
 double pace_book::spread(const incarnation& who) const {
+  std::vector<double> all;
+  for (const auto& [other, p] : paces_)
+    if (p.speed > 0) all.push_back(p.spread);
   const auto p = paces_.find(who);
-  return p == paces_.end() ? 0 : deviation(p->second.slot_seconds);
+  if (p == paces_.end() || all.empty()) return 0;
+  return std::max(p->second.spread, middle(std::move(all)));
 }
 
 std::size_t pace_book::samples(const incarnation& who) const {

@@ -32,7 +32,8 @@ class pace_book {
   // Of the workers known, the one in the middle; 1 when none is known: only ratios count.
   double usual() const;
   double speed_or_usual(const incarnation& who) const;
-  // How far its samples are from each other, as a fraction of their middle; about one standard deviation.
+  // How far its samples are from each other, as a fraction of their middle; about one standard deviation. At
+  // least as far as those of the worker in the middle: a few may agree by chance.
   double spread(const incarnation& who) const;
   std::size_t samples(const incarnation& who) const;
 
@@ -42,12 +43,14 @@ class pace_book {
     bool is_warm = false;             // the first sample is of a process that has just begun
     std::deque<double> slot_seconds;  // newest last
     double speed = 0;                 // slots per second; 0: too few samples
+    double spread = 0;
+    double spread_before = 0;  // its last change
     time_point newest;
   };
   static double middle(std::vector<double> values);
   static double center(const std::deque<double>& values);
   static double deviation(const std::deque<double>& values);
-  static void follow_change(std::deque<double>& values);
+  static void follow_change(pace& p);
 
   std::map<incarnation, pace> paces_;
   time_point newest_;

@@ -90,7 +90,7 @@ using effects = std::vector<effects_item>;
 
 struct supervisor_options {
   std::uint32_t tiles{};
-  std::uint32_t replicas = 0;  // of each tile; 0: every member
+  std::uint32_t replicas = 0;          // of each tile; 0: every member
   std::vector<std::uint32_t> weights;  // sizes of the tiles; empty: all alike
   std::chrono::milliseconds lease{1500};
   std::chrono::milliseconds gather{1000};  // wait for more workers before the first step

@@ -101,8 +101,8 @@ struct model {
       ++h.slots_done;
       h.slot_seconds += s;
     }
-    const watchdog_time now{std::chrono::duration_cast<std::chrono::nanoseconds>(
-        std::chrono::duration<double>(next_beat_s))};
+    const watchdog_time now{
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(next_beat_s))};
     if (!watch.heard(h, now) || !watch.is_due(now) || next) return;
     const auto found = watch.consider({slots, 0, members, spares, 1}, now);
     if (!found) return;
@@ -261,7 +261,7 @@ TEST_CASE("a worker that recovers gets its slots back") {
 
 TEST_CASE("one that had no slots for long is tried again") {
   model m(8, {0.02, 0.02, 0.5}, {.may_let_go = false});
-  run_seconds(m, 5);
+  run_seconds(m, 10);
   REQUIRE(slots_of(m.members.back()) == 0);
   m.workers.back().slot_s = 0.02;
   run_seconds(m, 400);
