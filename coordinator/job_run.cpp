@@ -156,6 +156,11 @@ void job_run::look_for_hung(time_point now) {
     return watchdog_.excuse(now);
   const auto hung = watchdog_.late(s.current, now);
   if (!hung) return;
+  if (hung->only_waits) {
+    watchdog_.excuse(now);
+    supervisor_->stalled(hung->who, hung->why, now);
+    return run_effects(now);
+  }
   host_.kill_process(hung->who, hung->why);
   host_.lose(hung->who, hung->why, now);
 }
