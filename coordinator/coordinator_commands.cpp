@@ -99,8 +99,10 @@ result<admin::receipt> coordinator_shell::drain(const std::string& name, time_po
       return error{errc::refused,
                    "nobody would be left to hold the state of " + id + "; pause or cancel the job instead"};
   }
+  std::map<job_run*, std::vector<incarnation>> by_run;
   for (const auto& who : leaving)
-    if (auto* run = run_of(workers_.at(who).job)) run->drain(who, now);
+    if (auto* run = run_of(workers_.at(who).job)) by_run[run].push_back(who);
+  for (auto& [run, who] : by_run) run->drain(who, std::nullopt, "asked for by a person", now);
   return admin::receipt{std::to_string(leaving.size()) + " workers hand over what they hold, then stay idle"};
 }
 

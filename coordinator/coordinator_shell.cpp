@@ -169,7 +169,10 @@ void coordinator_shell::on_job_ready(worker_view& w, const job_ready& r, time_po
     return;
   }
   if (auto* run = run_of(w.job)) {
-    w.is_ready = run->loaded(w.hello, r, now);
+    const auto node = nodes_.find(w.hello.node);
+    const bool is_known = node != nodes_.end();
+    const bool is_going = is_known && (node->second.draining || node->second.hello.going);
+    w.is_ready = run->loaded(w.hello, is_known ? node->second.hello.labels : node_labels{}, is_going, r, now);
     if (jobs_.at(r.job).peers_wait) tell_peers(r.job);
   }
 }

@@ -7,11 +7,13 @@ using namespace perdura::coordinator;
 PERDURA_WIRE_ENUM(job_stage, cancelled)
 PERDURA_WIRE_STRUCT(job_record, 0, &job_record::id, &job_record::text, &job_record::stage, &job_record::why,
                     &job_record::final_hash, &job_record::tiles, &job_record::recoveries)
+PERDURA_WIRE_STRUCT(drain_record, 0, &drain_record::who, &drain_record::within_ms, &drain_record::is_slow,
+                    &drain_record::why)
 PERDURA_WIRE_STRUCT(durable_state, 0, &durable_state::at, &durable_state::timeline, &durable_state::recovery,
                     &durable_state::started, &durable_state::current, &durable_state::pending,
                     &durable_state::releasing, &durable_state::draining, &durable_state::fenced,
                     &durable_state::newest, &durable_state::sequence, &durable_state::wanted,
-                    &durable_state::ended, &durable_state::numeric_class)
+                    &durable_state::ended, &durable_state::numeric_class, &durable_state::members_most)
 }  // namespace perdura::wire
 
 namespace perdura::coordinator {
@@ -19,7 +21,7 @@ namespace perdura::coordinator {
 namespace {
 
 // Each entry starts with the format's version, so that a later build can tell what it reads.
-constexpr std::uint32_t format_version = 2;
+constexpr std::uint32_t format_version = 3;
 
 template <class T>
 std::string with_version(const T& x) {

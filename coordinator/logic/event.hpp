@@ -30,6 +30,10 @@ enum class event_kind : std::uint8_t {
   checkpoint_dropped,
   coordinator_started,
   audit,
+  worker_draining,
+  drain_blocked,
+  worker_slow,
+  workers_apart,
 };
 const char* to_string(event_kind k);
 
