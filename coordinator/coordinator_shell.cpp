@@ -168,6 +168,7 @@ void coordinator_shell::on_job_ready(worker_view& w, const job_ready& r, time_po
     if (w.job.empty()) send(r.who, dismiss_order{r.job});
     return;
   }
+  if (is_leaving(w) && !holds_something(r.who, w)) return;
   if (auto* run = run_of(w.job)) {
     w.is_ready = run->loaded(w.hello, r, now);
     if (jobs_.at(r.job).peers_wait) tell_peers(r.job);
@@ -269,6 +270,7 @@ void coordinator_shell::tick(time_point now) {
     job.run->tick(now);
     if (job.peers_wait) tell_peers(id);
   }
+  see_off(now);
 }
 
 // ---- jobs

@@ -36,6 +36,8 @@ const char* to_string(event_kind k) {
     case event_kind::step_skipped: return "step_skipped";
     case event_kind::checkpoint_committed: return "checkpoint_committed";
     case event_kind::checkpoint_dropped: return "checkpoint_dropped";
+    case event_kind::node_notice: return "node_notice";
+    case event_kind::node_released: return "node_released";
     case event_kind::coordinator_started: return "coordinator_started";
     case event_kind::audit: return "audit";
   }
@@ -86,7 +88,6 @@ bool supervisor::is_learner(const incarnation& who) const {
   return state_.pending && state_.pending->next.has_member(who) && !is_member(who);
 }
 
-// Its death costs more than its own comfort: a member, a learner or a leaver that still holds something.
 bool supervisor::is_involved(const incarnation& who) const {
   const bool adopting = stage_ == stage::recovering && state_.recovery->next.has_member(who);
   return is_member(who) || is_learner(who) || adopting || contains(state_.releasing, who);

@@ -124,6 +124,8 @@ class supervisor {
   bool is_learner(const incarnation& who) const;
   bool is_draining(const incarnation& who) const;
   bool is_fenced(const incarnation& who) const;
+  // Its death costs more than its own comfort: a member, a learner, a leaver that still holds something.
+  bool is_involved(const incarnation& who) const;
   std::vector<incarnation> connected() const;
   const std::string& waiting_for() const { return waiting_for_; }
 
@@ -141,7 +143,6 @@ class supervisor {
   void note(event_kind kind, std::string subject, std::string reason,
             std::vector<std::pair<std::string, std::string>> fields = {});
   std::string name_of(const incarnation& who) const;
-  bool is_involved(const incarnation& who) const;
   void fence(const incarnation& who, const std::string& why);
 
   // supervisor.cpp
