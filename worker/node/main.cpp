@@ -251,7 +251,7 @@ int main(int argc, char** argv) {
     const auto flag = f.flag.empty() ? f.key : f.flag;
     auto name = "--" + flag;
     std::replace(name.begin(), name.end(), '_', '-');
-    app.add_option(name, a.settings[flag], f.name() + " in the cluster's file: " + f.why)
+    app.add_option(name, a.settings[flag], f.why + " (" + f.name() + ")")
         ->type_name(f.unit.empty() ? "TEXT" : "MS");
   }
   app.footer(
