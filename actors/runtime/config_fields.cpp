@@ -171,9 +171,11 @@ config_table fields_of(node_config& n) {
       .number("grace_ms", &p.grace, 0, hour_ms, "ms",
               "from SIGTERM, or a notice without a time, to the machine's end; 0: SIGTERM ends at once")
       .text("notice_file", &p.notice_file, {},
-            "a file whose appearance says that the machine goes; in it nothing, seconds, or a time as in RFC 3339")
+            "a file whose appearance says that the machine goes; in it nothing, seconds, or a time as in RFC "
+            "3339")
       .text("metadata", &p.metadata, {"none", "aws", "gcp", "azure", "url"},
-            "the metadata service that says when the machine goes; url: any answer of status 200 at metadata_url")
+            "the metadata service that says when the machine goes; url: any answer of status 200 at "
+            "metadata_url")
       .text("metadata_url", &p.metadata_url, {}, "where it is, if not at the service's usual address")
       .number("poll_ms", &p.poll, 10, hour_ms, "ms", "how often file and service are asked")
       .as("notice_poll_ms")
@@ -247,8 +249,8 @@ std::vector<broken_rule> broken_rules(const node_config& n) {
                       "is empty, must be an address where preemption.metadata is \"url\""});
   if (!p.metadata_url.empty() && !p.metadata_url.starts_with("http://") &&
       !p.metadata_url.starts_with("https://"))
-    broken.push_back({{"preemption.metadata_url"},
-                      "is \"" + p.metadata_url + "\", must start with http:// or https://"});
+    broken.push_back(
+        {{"preemption.metadata_url"}, "is \"" + p.metadata_url + "\", must start with http:// or https://"});
   return broken;
 }
 

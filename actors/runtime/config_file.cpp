@@ -144,8 +144,7 @@ result<cluster_file> resolve_file(const text_map& flags, const text_map& environ
       overrule(field, set->second, as_flag(flag_of(field)));
   }
   for (const auto& [key, value] : flags)
-    if (std::none_of(fields.begin(), fields.end(),
-                     [&](const config_field& f) { return flag_of(f) == key; }))
+    if (std::none_of(fields.begin(), fields.end(), [&](const config_field& f) { return flag_of(f) == key; }))
       errors.add(as_flag(key), key, "is unknown");
   check_rules(all.cluster, file ? file->name : "", where, errors);
   check_rules(all.node, file ? file->name : "", where, errors);

@@ -158,7 +158,8 @@ std::string config_reference() {
       "\n## Cluster file\n\nThe first of `$PERDURA_CONFIG`, `./perdura.toml`, "
       "`$XDG_CONFIG_HOME/perdura/cluster.toml` (`~/.config`), `/etc/perdura/cluster.toml`. A flag "
       "(`--port`, `--admin-port`, `--data`, `--log`) "
-      "outranks the environment (`PERDURA_LEASE_MS`, in a section `PERDURA_LABELS_RACK`), that the file, that "
+      "outranks the environment (`PERDURA_LEASE_MS`, in a section `PERDURA_LABELS_RACK`), that the file, "
+      "that "
       "the default. The sections are for the node agents.\n";
   append_reference(out, fields_of(cluster));
   append_reference(out, fields_of(node));

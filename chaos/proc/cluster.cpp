@@ -125,10 +125,10 @@ void cluster::kill_coordinator() {
 
 void cluster::start_node(const node_options& node) {
   if (nodes_.contains(node.name)) throw failure("there is a node " + node.name + " already");
-  std::vector<std::string> arguments{"--join",    address(),
-                                     "--name",    node.name,
-                                     "--devices", std::to_string(node.devices),
-                                     "--log",     (folder_ / "logs").string(),
+  std::vector<std::string> arguments{"--join",       address(),
+                                     "--name",       node.name,
+                                     "--devices",    std::to_string(node.devices),
+                                     "--log",        (folder_ / "logs").string(),
                                      "--host-label", node.name};  // as if each were a machine
   arguments.insert(arguments.end(), node.more.begin(), node.more.end());
   if (!node.fault.empty()) arguments.insert(arguments.end(), {"--fault", node.fault});

@@ -13,7 +13,7 @@ Each kill hits a random worker at a random moment of a step, once all workers tr
                          that did not live for a minute)
 Of joins and drains, with each worker held to a share of a core so that cores are free: how much longer the longest step
 took from the proposal of the new plan to the third step under it, in percent of an undisturbed one: before the plan
-effect, one of the members that there were; after it, the longer of theirs and the new ones'.
+took effect, one of the members that there were; after it, the longer of theirs and the new ones'.
   LEVEL_join_percent     a newcomer whose process is up learns and becomes a member
   LEVEL_drain_percent    a node's agent gets a SIGTERM: its worker hands over and is let go
   LEVEL_usual_percent    the same of as many steps in a row where nothing happens: what the measurement itself spreads

@@ -193,7 +193,8 @@ TEST_CASE("aws: a token first, then 404 until there is an action with a time") {
   REQUIRE(n.has_value());
   CHECK(n->left == 120s);
   CHECK(n->why == "the metadata service (aws) says terminate at 2026-03-01T12:02:00Z");
-  CHECK(paths == std::vector<std::string>{"PUT /latest/api/token", "GET /latest/meta-data/spot/instance-action",
+  CHECK(paths == std::vector<std::string>{"PUT /latest/api/token",
+                                          "GET /latest/meta-data/spot/instance-action",
                                           "GET /latest/meta-data/spot/instance-action",
                                           "GET /latest/meta-data/spot/instance-action"});
 }
@@ -221,8 +222,7 @@ TEST_CASE("aws: an action without a time that can be read leaves the usual grace
 
 TEST_CASE("aws: rubbish is no notice") {
   for (const char* body : {"", "<html></html>", "[]", "{}", R"({"action": 7})", "{\"action\""}) {
-    dialogue d("aws",
-               [&](const asked& a) -> answered { return {200, a.method == "PUT" ? "token" : body}; });
+    dialogue d("aws", [&](const asked& a) -> answered { return {200, a.method == "PUT" ? "token" : body}; });
     const auto answer = d.ask();
     REQUIRE_FALSE_MESSAGE(answer.has_value(), body);
     CHECK(answer.failure().code == errc::corrupt);
@@ -278,8 +278,9 @@ std::string azure_events(const std::string& events) {
 }
 
 std::string azure_event(const std::string& type, const std::string& resource, const std::string& not_before) {
-  return R"({"EventId": "A1", "EventType": ")" + type + R"(", "ResourceType": "VirtualMachine", "Resources": [")" +
-         resource + R"("], "EventStatus": "Scheduled", "NotBefore": ")" + not_before + "\"}";
+  return R"({"EventId": "A1", "EventType": ")" + type +
+         R"(", "ResourceType": "VirtualMachine", "Resources": [")" + resource +
+         R"("], "EventStatus": "Scheduled", "NotBefore": ")" + not_before + "\"}";
 }
 
 tiny_http::handler azure(const std::string& events, int name_status = 200) {
@@ -399,7 +400,9 @@ TEST_CASE("a service that is down, or answers rubbish, is logged once until it a
   }
   // Nobody listens any more.
   std::string gone;
-  { gone = tiny_http([](const asked&) -> answered { return {}; }).url(); }
+  {
+    gone = tiny_http([](const asked&) -> answered { return {}; }).url();
+  }
   notice_watch watch(config_for("url", gone), f.sink());
   eventually([&] { return logged_with(gone) == 1; });
   std::this_thread::sleep_for(50ms);

@@ -83,10 +83,10 @@ class tiny_http {
       while (head.find("\r\n\r\n") == std::string::npos && ::read(peer, &c, 1) == 1) head += c;
       if (head.find("\r\n\r\n") != std::string::npos) {
         const auto answer = handle_(parse(head));
-        const std::string text = "HTTP/1.1 " + std::to_string(answer.status) +
-                                 " x\r\nConnection: close\r\nContent-Length: " +
-                                 std::to_string(answer.body.size()) + "\r\n" + answer.more + "\r\n" +
-                                 answer.body;
+        const std::string text =
+            "HTTP/1.1 " + std::to_string(answer.status) +
+            " x\r\nConnection: close\r\nContent-Length: " + std::to_string(answer.body.size()) + "\r\n" +
+            answer.more + "\r\n" + answer.body;
         [[maybe_unused]] const auto sent = ::send(peer, text.data(), text.size(), MSG_NOSIGNAL);
       }
       ::close(peer);

@@ -36,8 +36,8 @@ class command_queue {
   std::vector<command> waiting_;
 };
 
-// The first SIGTERM becomes a command to leave within `grace`, any further one and SIGINT one to stop. Without
-// grace all mean stop. Made before any other thread, which then never sees them.
+// The first SIGTERM becomes a command to leave within `grace`, any further one and SIGINT one to stop.
+// Without grace all mean stop. Made before any other thread, which then never sees them.
 class stop_signals {
  public:
   stop_signals(command_queue& to, std::chrono::milliseconds grace);

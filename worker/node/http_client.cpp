@@ -102,8 +102,7 @@ result<http_reply> http_client::send(const http_request& r) {
   int running = 1;
   while (running > 0 && !is_cancelled_) {
     curl_multi_perform(handles_->multi, &running);
-    if (running > 0 && !is_cancelled_)
-      curl_multi_poll(handles_->multi, nullptr, 0, wait_most_ms, nullptr);
+    if (running > 0 && !is_cancelled_) curl_multi_poll(handles_->multi, nullptr, 0, wait_most_ms, nullptr);
   }
   auto outcome = CURLE_ABORTED_BY_CALLBACK;
   int left = 0;

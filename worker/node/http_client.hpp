@@ -36,8 +36,8 @@ class http_client {
   http_client(const http_client&) = delete;
   http_client& operator=(const http_client&) = delete;
 
-  // On one thread. Any status is a reply; errors: timeout, unavailable (nobody answers, or no HTTP; cancelled),
-  // exhausted (the body is too long).
+  // On one thread. Any status is a reply; errors: timeout, unavailable (nobody answers, or no HTTP;
+  // cancelled), exhausted (the body is too long).
   result<http_reply> send(const http_request& r);
   // From any thread: the request under way ends, and none is sent any more.
   void cancel();

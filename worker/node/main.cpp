@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
-#include <cstdio>
 #include <chrono>
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
@@ -213,8 +213,7 @@ int agent_loop::run() {
   actor_ = caf::actor_cast<caf::actor>(actor);
 
   while (!keeper_.is_over()) {
-    for (auto& e : keeper_.look_after(patience()))
-      caf::anon_send(actor_, node::worker_ended{std::move(e)});
+    for (auto& e : keeper_.look_after(patience())) caf::anon_send(actor_, node::worker_ended{std::move(e)});
     for (const auto& c : commands_.take()) obey(c);
     end_if_due();
   }

@@ -66,10 +66,8 @@ class aws final : public service {
 
   answer ask(const http_sender& send, wall_time now) override {
     if (token_.empty()) {
-      const auto token = send({"PUT",
-                               base_ + "/latest/api/token",
-                               {"X-aws-ec2-metadata-token-ttl-seconds: 21600"},
-                               timeout_});
+      const auto token = send(
+          {"PUT", base_ + "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds: 21600"}, timeout_});
       if (!token) return token.failure();
       if (token->status != status_ok) return unexpected(base_ + "/latest/api/token", token->status);
       if (!is_plain(token->body)) return rubbish(base_ + "/latest/api/token", "it gives no token");
@@ -140,8 +138,7 @@ class azure final : public service {
     if (reply->status != status_ok) return unexpected(request.url, reply->status);
     boost::system::error_code failed;
     const auto body = json::parse(reply->body, failed);
-    const auto* events =
-        failed || !body.is_object() ? nullptr : body.as_object().if_contains("Events");
+    const auto* events = failed || !body.is_object() ? nullptr : body.as_object().if_contains("Events");
     if (events == nullptr || !events->is_array()) return rubbish(request.url, "no list of \"Events\"");
     for (const auto& e : events->as_array()) {
       if (!e.is_object()) return rubbish(request.url, "an event that is no object");

@@ -22,8 +22,8 @@ constexpr auto heartbeat_least = 10ms;
 void give_notice(self_type* self) {
   auto& s = self->state;
   if (!s.leaving || !s.is_accepted) return;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(s.leaving->deadline -
-                                                                 std::chrono::steady_clock::now());
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(s.leaving->deadline - std::chrono::steady_clock::now());
   self->send(s.coordinator, node_notice{s.options.hello.who,
                                         static_cast<std::uint32_t>(std::max<std::int64_t>(0, left.count())),
                                         s.leaving->why});

@@ -40,9 +40,9 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(perdura::worker::node::leave)
 
 namespace perdura::worker::node {
 
-using node_actor = wire::node_control_actor::extend<wire::cast<worker_ended>, wire::cast<connected>,
-                                                    wire::cast<beat>, wire::cast<greet_again>,
-                                                    wire::cast<leave>>;
+using node_actor =
+    wire::node_control_actor::extend<wire::cast<worker_ended>, wire::cast<connected>, wire::cast<beat>,
+                                     wire::cast<greet_again>, wire::cast<leave>>;
 
 // The newest exits are told on every connection: whoever lost one with the connection, or was started since,
 // hears of it. To the coordinator a second telling means nothing.

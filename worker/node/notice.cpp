@@ -93,14 +93,12 @@ result<std::optional<milliseconds>> parse_deadline(const std::string& text, wall
 result<std::optional<notice>> read_notice_file(const std::string& path, milliseconds grace, wall_time now) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::optional<notice>{};
-  if (file < 0)
-    return error{errc::io, "cannot read the notice file " + path + ": " + std::strerror(errno)};
+  if (file < 0) return error{errc::io, "cannot read the notice file " + path + ": " + std::strerror(errno)};
   std::array<char, file_bytes_max> bytes{};
   const auto size = ::read(file, bytes.data(), bytes.size());
   const int failure = errno;
   ::close(file);
-  if (size < 0)
-    return error{errc::io, "cannot read the notice file " + path + ": " + std::strerror(failure)};
+  if (size < 0) return error{errc::io, "cannot read the notice file " + path + ": " + std::strerror(failure)};
   const auto deadline = parse_deadline(std::string(bytes.data(), static_cast<std::size_t>(size)), now);
   if (!deadline)
     log::warn("the notice file " + path + " says when the machine goes, but " + deadline.failure().message +

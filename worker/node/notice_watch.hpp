@@ -1,5 +1,5 @@
-// Watches what may say that this machine goes: a notice file, a metadata service. Each on a thread of its own,
-// so that a service that does not answer holds up nothing.
+// Watches what may say that this machine goes: a notice file, a metadata service. Each on a thread of its
+// own, so that a service that does not answer holds up nothing.
 #pragma once
 
 #include <condition_variable>
