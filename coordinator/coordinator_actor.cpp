@@ -125,6 +125,7 @@ coordinator_actor::behavior_type coordinator(self_type* self,
       [self](const node_hello& h) { return greet(self, self->state.nodes, h); },
       [self](const node_heartbeat& h) { self->state.shell->beat(h, now()); },
       [self](const child_exit& e) { self->state.shell->child_ended(e, now()); },
+      [self](const node_notice& n) { self->state.shell->notice(n, now()); },
       [self](const here& h) { h.what(*self->state.shell); },
       [self](const tick&) {
         self->state.shell->tick(now());

@@ -168,6 +168,7 @@ void coordinator_shell::on_job_ready(worker_view& w, const job_ready& r, time_po
     if (w.job.empty()) send(r.who, dismiss_order{r.job});
     return;
   }
+  if (is_leaving(w) && !holds_something(r.who, w)) return;
   if (auto* run = run_of(w.job)) {
     const auto node = nodes_.find(w.hello.node);
     const bool is_known = node != nodes_.end();
@@ -272,6 +273,7 @@ void coordinator_shell::tick(time_point now) {
     job.run->tick(now);
     if (job.peers_wait) tell_peers(id);
   }
+  see_off(now);
 }
 
 // ---- jobs

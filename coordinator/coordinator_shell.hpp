@@ -55,6 +55,7 @@ class coordinator_shell : private job_host {
   void beat(const heartbeat& h, time_point now);
   void beat(const node_heartbeat& h, time_point now);
   void child_ended(const child_exit& e, time_point now);
+  void notice(const node_notice& n, time_point now);
   void worker_disconnected(const incarnation& who);
   void node_disconnected(const incarnation& who, time_point now);
   void probed(const incarnation& who, bool answers, time_point now);
@@ -94,6 +95,9 @@ class coordinator_shell : private job_host {
     time_point heard;
     bool connected = true;
     bool draining = false;
+    std::optional<time_point> gone_at;  // its machine's end, as its agent was told
+    bool told_to_stop = false;
+    bool is_saved = false;  // by a checkpoint, for want of somebody who takes over
   };
   struct job_entry {
     job_record record;
@@ -124,6 +128,13 @@ class coordinator_shell : private job_host {
   std::vector<std::string> running() const;
   job_course& course_of(job_entry& job);
   void on_job_ready(worker_view& w, const job_ready& r, time_point now);
+
+  // ---- machines that go
+  bool is_leaving(const worker_view& w) const;
+  bool holds_something(const incarnation& who, const worker_view& w) const;
+  bool holds_anything(const incarnation& node) const;
+  void hand_over(const incarnation& node, time_point now);
+  void see_off(time_point now);
 
   // ---- what people see and name
   result<std::string> find_job(const std::string& name) const;

@@ -125,10 +125,12 @@ void cluster::kill_coordinator() {
 
 void cluster::start_node(const node_options& node) {
   if (nodes_.contains(node.name)) throw failure("there is a node " + node.name + " already");
-  std::vector<std::string> arguments{"--join",    address(),
-                                     "--name",    node.name,
-                                     "--devices", std::to_string(node.devices),
-                                     "--log",     (folder_ / "logs").string()};
+  std::vector<std::string> arguments{"--join",       address(),
+                                     "--name",       node.name,
+                                     "--devices",    std::to_string(node.devices),
+                                     "--log",        (folder_ / "logs").string(),
+                                     "--host-label", node.name};  // as if each were a machine
+  arguments.insert(arguments.end(), node.more.begin(), node.more.end());
   if (!node.fault.empty()) arguments.insert(arguments.end(), {"--fault", node.fault});
   nodes_.emplace(node.name, process(launch{.program = options_.programs / "perdura-node",
                                            .arguments = std::move(arguments),
@@ -138,6 +140,12 @@ void cluster::start_node(const node_options& node) {
 
 void cluster::kill_node(const std::string& node) {
   if (nodes_.erase(node) == 0) throw failure("there is no node " + node + " to kill");
+}
+
+process& cluster::node(const std::string& name) {
+  const auto found = nodes_.find(name);
+  if (found == nodes_.end()) throw failure("there is no node " + name);
+  return found->second;
 }
 
 void cluster::kill_all() {

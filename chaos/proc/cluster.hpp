@@ -53,6 +53,7 @@ struct node_options {
   std::string name;
   unsigned devices = 1;
   std::string fault{};  // "kill:STEP:PHASE" or "stop:STEP:PHASE", for the first life of its first worker
+  std::vector<std::string> more{};  // further words for its agent
 };
 
 class cluster {
@@ -67,6 +68,7 @@ class cluster {
   void kill_coordinator();
   void start_node(const node_options& node);
   void kill_node(const std::string& node);  // the agent; its workers die with it
+  process& node(const std::string& name);   // the agent
   void kill_all();                          // SIGKILL to every process at once
   // Asks the coordinator to end the cluster; gives back whether every process ended within the limit.
   bool shut_down(milliseconds limit);

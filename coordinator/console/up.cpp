@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr auto coordinator_limit = 15s;  // to listen
 constexpr auto shutdown_limit = 8s;      // for all to end by themselves
-constexpr auto terminate_limit = 3s;     // after SIGTERM
+constexpr auto terminate_limit = 3s;     // after SIGINT
 constexpr auto poll_interval = 50ms;
 constexpr std::size_t tail_lines = 15;
 
@@ -128,7 +128,9 @@ result<void> local_cluster::start_nodes() {
     const auto devices = options_.workers / nodes + (i < options_.workers % nodes ? 1 : 0);
     auto r = children_.start(name, *program,
                              {"--join", "127.0.0.1:" + std::to_string(ports_.port), "--name", name,
-                              "--devices", std::to_string(devices), "--log", options_.log_folder.string()},
+                              "--devices", std::to_string(devices), "--log", options_.log_folder.string(),
+                              "--host-label", name},  // as if each were a machine
+
                              options_.log_folder / (name + ".out"));
     if (!r) return r;
   }

@@ -23,6 +23,8 @@ const char* to_string(event_kind k) {
     case event_kind::step_skipped: return "step_skipped";
     case event_kind::checkpoint_committed: return "checkpoint_committed";
     case event_kind::checkpoint_dropped: return "checkpoint_dropped";
+    case event_kind::node_notice: return "node_notice";
+    case event_kind::node_released: return "node_released";
     case event_kind::coordinator_started: return "coordinator_started";
     case event_kind::audit: return "audit";
     case event_kind::worker_draining: return "worker_draining";

@@ -28,6 +28,8 @@ enum class event_kind : std::uint8_t {
   step_skipped,
   checkpoint_committed,
   checkpoint_dropped,
+  node_notice,
+  node_released,
   coordinator_started,
   audit,
   worker_draining,

@@ -73,7 +73,6 @@ bool supervisor::is_learner(const incarnation& who) const {
   return state_.pending && state_.pending->next.has_member(who) && !is_member(who);
 }
 
-// Its death costs more than its own comfort: a member, a learner or a leaver that still holds something.
 bool supervisor::is_involved(const incarnation& who) const {
   const bool adopting = stage_ == stage::recovering && state_.recovery->next.has_member(who);
   return is_member(who) || is_learner(who) || adopting || contains(state_.releasing, who);

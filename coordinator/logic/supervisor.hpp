@@ -157,6 +157,8 @@ class supervisor {
   // Until its machine is gone; none without a deadline.
   std::optional<std::chrono::milliseconds> time_left(const incarnation& who, time_point now) const;
   const pace_book& paces() const { return slow_.paces(); }
+  // Its death costs more than its own comfort: a member, a learner, a leaver that still holds something.
+  bool is_involved(const incarnation& who) const;
   std::vector<incarnation> connected() const;
   const std::string& waiting_for() const { return waiting_for_; }
 
@@ -185,7 +187,6 @@ class supervisor {
   void note(event_kind kind, std::string subject, std::string reason,
             std::vector<std::pair<std::string, std::string>> fields = {});
   std::string name_of(const incarnation& who) const;
-  bool is_involved(const incarnation& who) const;
   void fence(const incarnation& who, const std::string& why);
 
   // supervisor.cpp

@@ -127,7 +127,8 @@ wire::coordinator_actor::behavior_type service(
             return welcome{term_number(2), 100};
           },
           [](const node_heartbeat&) {},
-          [](const child_exit&) {}};
+          [](const child_exit&) {},
+          [](const node_notice&) {}};
 }
 
 }  // namespace
