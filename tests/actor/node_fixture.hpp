@@ -78,7 +78,8 @@ inline wire::coordinator_actor::behavior_type fake_behavior(fake_self* self, tol
             return *t->answer;
           },
           [=](const node_heartbeat& h) { note([&] { t->heartbeats.push_back(h); }); },
-          [=](const child_exit& e) { note([&] { t->exits.push_back(e); }); }};
+          [=](const child_exit& e) { note([&] { t->exits.push_back(e); }); },
+          [](const challenge_request&) { return role_challenge{}; }};
 }
 
 class fake_coordinator {

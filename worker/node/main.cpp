@@ -36,6 +36,8 @@ struct arguments {
   std::string join;
   std::string name = runtime::host_name();
   unsigned devices = 1;
+  std::string host;
+  std::string tls_folder;
   std::string log_folder;
   std::string config;
   std::string fault;
@@ -65,7 +67,9 @@ std::string log_file(const arguments& a) {
 
 // Fills in what the command line leaves open; opens the log.
 result<keeper_options> prepare(arguments& a) {
-  const auto config = runtime::load_cluster({}, a.config);
+  runtime::text_map flags;
+  if (!a.tls_folder.empty()) flags["tls_folder"] = a.tls_folder;
+  const auto config = runtime::load_cluster(flags, a.config);
   if (!config) return config.failure();
   if (a.log_folder.empty()) {
     const auto folders = runtime::choose_folders(*config);
@@ -83,7 +87,14 @@ result<keeper_options> prepare(arguments& a) {
   keeper_options o;
   const auto to = a.join.empty() ? endpoint{config->host, config->port} : parse_endpoint(a.join);
   if (!to) return to.failure();
-  if (auto allowed = runtime::check_host(to->host); !allowed) return allowed.failure();
+  const bool has_tls = !config->tls_folder.empty();
+  if (auto allowed = runtime::check_host(to->host, has_tls); !allowed) return allowed.failure();
+  if (!a.host.empty())
+    if (auto allowed = runtime::check_host(a.host, has_tls); !allowed) return allowed.failure();
+  // The workers' too, though they alone load it: better that the agent does not start than that they do not.
+  if (has_tls)
+    if (auto theirs = tls::load_identity(config->tls_folder, tls::role::worker); !theirs)
+      return theirs.failure();
   if (a.worker_program.empty()) {
     const auto program = runtime::find_program("perdura-worker");
     if (!program) return program.failure();
@@ -94,6 +105,8 @@ result<keeper_options> prepare(arguments& a) {
   o.node = runtime::random_incarnation();
   o.devices = a.devices;
   o.coordinator = *to;
+  o.host = a.host;
+  o.tls_folder = config->tls_folder;
   o.log_folder = a.log_folder;
   o.fault = a.fault;
   return o;
@@ -111,6 +124,8 @@ void obey(worker_keeper& keeper, const node::command& c) {
 }
 
 int run(const keeper_options& options) {
+  const auto identity = tls::load_if_any(options.tls_folder, tls::role::node);
+  if (!identity) return fail(identity.failure().message);
   worker_keeper keeper(options);
   node::command_queue commands([&keeper] { keeper.wake(); });
   const node::stop_signals signals(commands);
@@ -125,6 +140,7 @@ int run(const keeper_options& options) {
   agent.hello.devices = options.devices;
   agent.hello.pid = static_cast<std::uint32_t>(::getpid());
   agent.coordinator = options.coordinator;
+  agent.identity = *identity;
   agent.workers_alive = [&keeper] { return keeper.alive(); };
   agent.obey = [&commands](const node::command& c) { commands.put(c); };
   agent.refused = [&](const std::string& why) {
@@ -132,7 +148,7 @@ int run(const keeper_options& options) {
     refusal = why;
     commands.put(stop_node{why});
   };
-  runtime::actor_process process;
+  runtime::actor_process process(*identity);
   const auto actor = process.system().spawn(node::agent, std::move(agent));
 
   while (!keeper.is_over()) {
@@ -158,6 +174,12 @@ int main(int argc, char** argv) {
   app.add_option("--devices", a.devices, "how many workers")
       ->check(CLI::Range(1U, devices_max).description("1 to 64"))
       ->capture_default_str();
+  app.add_option("--host", a.host,
+                 "this machine's address, for the links between workers; default: the one that leads to the "
+                 "coordinator")
+      ->type_name("ADDRESS");
+  app.add_option("--tls", a.tls_folder, "folder of this machine's certificates; default: as configured")
+      ->type_name("FOLDER");
   app.add_option("--log", a.log_folder, "log folder, also for the workers; default: as configured")
       ->type_name("FOLDER");
   app.add_option("--config", a.config, "the cluster's TOML file")

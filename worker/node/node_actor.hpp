@@ -9,6 +9,7 @@
 
 #include "actors/runtime/connect_lane.hpp"
 #include "actors/runtime/harden.hpp"
+#include "actors/tls/identity.hpp"
 #include "actors/wire/interfaces.hpp"
 
 namespace perdura::worker::node {
@@ -47,6 +48,7 @@ inline constexpr std::size_t exits_kept = 64;
 struct node_options {
   node_hello hello;
   endpoint coordinator;
+  tls::identity_ptr identity;  // null: a cluster without certificates
   // These are called on the actor's thread and may not block.
   std::function<std::uint32_t()> workers_alive;
   std::function<void(const decltype(node_order::order)&)> obey;
