@@ -18,6 +18,7 @@ namespace perdura::runtime {
 namespace {
 
 constexpr unsigned refusal_lines_per_second_max = 10;
+constexpr std::size_t callers_max = 16384;
 
 // payload_len: the second 4 bytes, in network order.
 std::uint32_t announced_bytes(const std::vector<char>& header) {
@@ -41,6 +42,7 @@ class bounded_broker : public caf::io::basp_broker {
       }
     } else if (content.match_elements<caf::io::new_connection_msg>()) {
       const auto handle = content.get_as<caf::io::new_connection_msg>(0).handle;
+      if (callers_.size() == callers_max) callers_.erase(callers_.begin());
       callers_[handle] = {remote_addr(handle) + ":" + std::to_string(remote_port(handle)), clock::now()};
     } else if (content.match_elements<caf::io::connection_closed_msg>()) {
       tell_refused(content.get_as<caf::io::connection_closed_msg>(0).handle);
@@ -77,7 +79,7 @@ class bounded_broker : public caf::io::basp_broker {
     const auto code = ERR_peek_last_error();
     ERR_clear_error();
     const auto found = callers_.find(handle);
-    if (found == callers_.end()) return;
+    if (found == callers_.end() || !system().has_openssl_manager()) return;
     const auto caller = found->second;
     callers_.erase(found);
     const auto known = ctx.find(handle);

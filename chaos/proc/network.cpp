@@ -82,7 +82,7 @@ network::network() : before_(open_own()) {
   try {
     ip(hub_.descriptor(), {"link", "set", "lo", "up"});
     ip(hub_.descriptor(), {"link", "add", bridge, "type", "bridge"});
-    ip(hub_.descriptor(), {"address", "add", "10.77.0.1/24", "dev", bridge});
+    ip(hub_.descriptor(), {"address", "add", "192.0.2.1/24", "dev", bridge});
     ip(hub_.descriptor(), {"link", "set", bridge, "up"});
     enter(hub_.descriptor());
   } catch (...) {
@@ -99,10 +99,11 @@ network::~network() {
 std::string network::add(const std::string& machine) {
   const auto number = static_cast<int>(members_.size()) + 2;
   if (members_.contains(machine) || number > machines_max) throw failure("no place for machine " + machine);
-  member m{"10.77.0." + std::to_string(number), "cable" + std::to_string(number),
+  member m{"192.0.2." + std::to_string(number), "cable" + std::to_string(number),
            std::make_unique<network_namespace>()};
   const int space = m.space->descriptor();
-  ip(hub_.descriptor(), {"link", "add", m.cable, "type", "veth", "peer", "name", "eth0", "netns", m.space->path()});
+  ip(hub_.descriptor(),
+     {"link", "add", m.cable, "type", "veth", "peer", "name", "eth0", "netns", m.space->path()});
   ip(hub_.descriptor(), {"link", "set", m.cable, "master", bridge, "up"});
   ip(space, {"link", "set", "lo", "up"});
   ip(space, {"address", "add", m.address + "/24", "dev", "eth0"});
@@ -143,9 +144,10 @@ void network::plug(const std::string& machine) {
 }
 
 void network::limit(const std::string& machine, const std::string& rate) {
-  run_program(tool("tc"),
-              {"qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms"},
-              namespace_of(machine));
+  run_program(
+      tool("tc"),
+      {"qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms"},
+      namespace_of(machine));
 }
 
 }  // namespace perdura::chaos

@@ -1,6 +1,6 @@
-// Machines on a network of their own, in one: network namespaces, each with an address, on a bridge in one more.
-// What holds them is open descriptors, so that all of it is gone when the process that made it is, however it
-// ends. Needs root and iproute2.
+// Machines on a network of their own, in one: network namespaces, each with an address, on a bridge in one
+// more. What holds them is open descriptors, so that all of it is gone when the process that made it is,
+// however it ends. Needs root and iproute2.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ class network {
   network(const network&) = delete;
   network& operator=(const network&) = delete;
 
-  // "10.77.0.2", ...
+  // "192.0.2.2", ...
   std::string add(const std::string& machine);
   const std::string& address(const std::string& machine) const { return at(machine).address; }
   int namespace_of(const std::string& machine) const { return at(machine).space->descriptor(); }

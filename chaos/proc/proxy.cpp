@@ -110,7 +110,8 @@ struct proxy::state {
     }
     // In order: what comes behind a lost packet waits for it.
     if (!p.under_way.empty()) at = std::max(at, p.under_way.back().first);
-    p.under_way.emplace_back(at, std::vector<char>(p.in.begin(), p.in.begin() + static_cast<std::ptrdiff_t>(n)));
+    p.under_way.emplace_back(at,
+                             std::vector<char>(p.in.begin(), p.in.begin() + static_cast<std::ptrdiff_t>(n)));
     p.bytes += n;
   }
 

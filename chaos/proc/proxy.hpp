@@ -1,5 +1,5 @@
-// A TCP proxy that is as bad as a long or lossy line, for machines whose kernel has no netem. TCP loses no bytes:
-// to its users a lost packet is a pause, after which all that waited comes at once.
+// A TCP proxy that is as bad as a long or lossy line, for machines whose kernel has no netem. TCP loses no
+// bytes: to its users a lost packet is a pause, after which all that waited comes at once.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 namespace perdura::chaos {
 
 struct line {
-  std::chrono::milliseconds delay{0};   // each way
-  double loss = 0;                      // part of all reads that wait for a retransmission
+  std::chrono::milliseconds delay{0};    // each way
+  double loss = 0;                       // part of all reads that wait for a retransmission
   std::chrono::milliseconds again{200};  // which takes so long
   std::uint64_t seed = 1;
 };

@@ -102,8 +102,7 @@ finding check_port(const std::string& what, const std::string& host, std::uint16
     options.connect_timeout = std::chrono::milliseconds(1000);
     // What is wrong with it is said by check_certificates.
     if (auto identity = tls::load_if_any(tls_folder, tls::role::admin)) options.tls = *identity;
-    if (auto api = admin::connect(host, port, options))
-      return ok(check, "a coordinator listens on " + host);
+    if (auto api = admin::connect(host, port, options)) return ok(check, "a coordinator listens on " + host);
     return fail(check, "used by another program", "end it, or choose another with " + flag);
   }
   return warn(check, "in use",
@@ -134,10 +133,12 @@ finding check_certificates(const std::string& tls_folder) {
     std::error_code failed;
     if (!fs::exists(fs::path(tls_folder) / (std::string(to_string(as)) + ".pem"), failed)) continue;
     const auto identity = tls::load_identity(tls_folder, as);
-    if (!identity) return fail(check, identity.failure().message, "perdura pki issue, and copy the folder here");
+    if (!identity)
+      return fail(check, identity.failure().message, "perdura pki issue, and copy the folder here");
     found += (found.empty() ? "" : ", ") + to_string((*identity)->self);
   }
-  if (found.empty()) return fail(check, "none in " + tls_folder, "perdura pki issue, and copy the folder here");
+  if (found.empty())
+    return fail(check, "none in " + tls_folder, "perdura pki issue, and copy the folder here");
   return ok(check, found);
 }
 

@@ -45,17 +45,18 @@ result<void> show(const pki_options& options, renderer& view) {
   const auto all = tls::list_certificates(options.folder);
   if (!all) return all.failure();
   table t;
-  t.columns = {{"file", "file"},
-               {"who", "who"},
-               {"hosts", "hosts"},
-               {"begins_unix_ms", "from", unit::date},
-               {"ends_unix_ms", "until", unit::date},
-               {"flaw", "flaw"}};
+  t.columns = {{"file", "FILE"},
+               {"who", "WHO"},
+               {"hosts", "HOSTS"},
+               {"begins_unix_ms", "FROM", unit::date},
+               {"ends_unix_ms", "UNTIL", unit::date},
+               {"flaw", "FLAW"}};
   t.when_empty = "no certificates";
   for (const auto& c : *all) {
     boost::json::array hosts;
     for (const auto& host : c.hosts) hosts.emplace_back(host);
-    t.rows.push_back({text(c.file.string()), text(c.who), hosts, c.begins_unix_ms, c.ends_unix_ms, text(c.flaw)});
+    t.rows.push_back(
+        {text(c.file.string()), text(c.who), hosts, c.begins_unix_ms, c.ends_unix_ms, text(c.flaw)});
   }
   view.show(t);
   return {};

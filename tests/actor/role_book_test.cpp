@@ -17,11 +17,11 @@ namespace {
 struct fixture : test::caf_fixture {
   // As runtime::introduce does it.
   template <class Hello>
-  result<void> introduce(const caf::scoped_actor& from, role as, Hello hello, const tls::identity_ptr& shown) {
+  result<void> introduce(const caf::scoped_actor& from, role as, Hello hello,
+                         const tls::identity_ptr& shown) {
     const auto given = book.challenge(from->address(), {hello.who, tls::fresh_nonce()});
     if (!given) return given.failure();
-    hello.proof =
-        tls::prove(*shown, tls::hello_text(hello.who, given->nonce, wire::encode_message(hello)));
+    hello.proof = tls::prove(*shown, tls::hello_text(hello.who, given->nonce, wire::encode_message(hello)));
     last = hello.proof;
     return book.admit(from->address(), as, hello);
   }
@@ -100,7 +100,7 @@ TEST_CASE("a hello that was changed on its way is refused") {
   REQUIRE(given.has_value());
   hello.proof = tls::prove(*f.ca.identity(role::worker),
                            tls::hello_text(hello.who, given->nonce, wire::encode_message(hello)));
-  hello.link = {"10.0.0.9", 9};
+  hello.link = {"192.0.2.9", 9};
   check_refused(f.book.admit(f.first->address(), role::worker, hello), "signed something else");
 }
 

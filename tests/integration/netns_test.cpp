@@ -1,6 +1,6 @@
-// Several machines with addresses of their own, over TLS, on a network that is cut, slowed down and mended. After
-// each of it the cluster ends with the bits of an undisturbed run. Where no network namespaces can be made (that
-// needs root and iproute2) nothing is tested, and it says so.
+// Several machines with addresses of their own, over TLS, on a network that is cut, slowed down and mended.
+// After each of it the cluster ends with the bits of an undisturbed run. Where no network namespaces can be
+// made (that needs root and iproute2) nothing is tested, and it says so.
 #include <iostream>
 
 #include "chaos/proc/network.hpp"
@@ -122,7 +122,8 @@ TEST_CASE("what one machine sends to another vanishes, one way, and the bits sta
   m.check_bits();
 }
 
-TEST_CASE("workers that cannot reach each other, though the coordinator reaches both, end with the same bits") {
+TEST_CASE(
+    "workers that cannot reach each other, though the coordinator reaches both, end with the same bits") {
   if (is_skipped()) return;
   machines m({"a", "b", "d"});
   m.submit_and_run_to(20);
@@ -148,7 +149,7 @@ TEST_CASE("a node whose line to the coordinator is long and lossy takes part, al
   // On the bridge, where all machines find it.
   chaos::proxy line({m.cluster->host(), m.cluster->port()},
                     {.delay = milliseconds(20), .loss = 0.02, .again = milliseconds(100), .seed = 3},
-                    "10.77.0.1");
+                    "192.0.2.1");
   m.net.add("b");
   m.start("b", line.local().host + ":" + std::to_string(line.local().port));
   chaos::wait_until("both workers", chaos::cluster::default_limit,

@@ -25,13 +25,13 @@ std::string text_of(const fs::path& file) {
 }
 
 void until_logged(const chaos::cluster& c, const std::string& file, const std::string& words) {
-  chaos::wait_until(file + " to say: " + words, chaos::cluster::default_limit, [&] {
-    return text_of(c.folder() / "logs" / file).find(words) != std::string::npos;
-  });
+  chaos::wait_until(file + " to say: " + words, chaos::cluster::default_limit,
+                    [&] { return text_of(c.folder() / "logs" / file).find(words) != std::string::npos; });
 }
 
 // A folder of certificates, each of its own kind of wrong.
-fs::path folder_with(const fs::path& authority, const fs::path& out, const std::vector<tls::issue_options>& which) {
+fs::path folder_with(const fs::path& authority, const fs::path& out,
+                     const std::vector<tls::issue_options>& which) {
   for (const auto& options : which) {
     const auto made = tls::issue(authority, options, out, true);
     REQUIRE_MESSAGE(made.has_value(), (made ? "" : made.failure().message));
@@ -48,7 +48,8 @@ std::string rogue(const chaos::cluster& c, const std::string& mode, const fs::pa
                      .environment = {},
                      .output = output,
                      .network = -1};
-  if (!certificates.empty()) what.arguments.insert(what.arguments.end(), {certificates.string(), to_string(as)});
+  if (!certificates.empty())
+    what.arguments.insert(what.arguments.end(), {certificates.string(), to_string(as)});
   chaos::process peer(what);
   REQUIRE_MESSAGE(peer.wait(chaos::cluster::default_limit).has_value(), "the rogue peer does not end");
   return text_of(output);
@@ -90,10 +91,11 @@ TEST_CASE("who is not of the cluster is refused at the coordinator's port and na
     until_logged(c, "coordinator.log", "refused a connection from 127.0.0.1");
   }
   SUBCASE("an expired certificate") {
-    const auto folder = folder_with(pki, pki / "old", {{.who = {role::worker, "old"},
-                                                        .hosts = {},
-                                                        .lasts = std::chrono::hours(1),
-                                                        .begins = -std::chrono::hours(2)}});
+    const auto folder = folder_with(pki, pki / "old",
+                                    {{.who = {role::worker, "old"},
+                                      .hosts = {},
+                                      .lasts = std::chrono::hours(1),
+                                      .begins = -std::chrono::hours(2)}});
     CHECK(says(rogue(c, "hello", folder), "cannot"));
     until_logged(c, "coordinator.log", "refused a connection from 127.0.0.1");
   }
@@ -121,7 +123,8 @@ TEST_CASE("who is not of the cluster is refused at the coordinator's port and na
 TEST_CASE("a node does not start with a certificate that is wrong, and says which") {
   chaos::cluster c(over_tls());
   c.start_coordinator();
-  const auto folder = folder_with(c.authority(), c.authority() / "half", {{.who = {role::node, "half"}, .hosts = {}}});
+  const auto folder =
+      folder_with(c.authority(), c.authority() / "half", {{.who = {role::node, "half"}, .hosts = {}}});
   const auto output = c.folder() / "node.out";
   chaos::process node(chaos::launch{.program = chaos::cluster_options::program_folder() / "perdura-node",
                                     .arguments = {"--join", c.address(), "--name", "half", "--tls",

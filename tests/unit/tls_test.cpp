@@ -31,7 +31,7 @@ error load_failure(const std::filesystem::path& folder, role as) {
 
 TEST_CASE("what a CA issues is loaded with its role and name, and its files are private") {
   const test::authority ca;
-  const auto files = ca.issue({.who = {role::worker, "node-1"}, .hosts = {"10.1.2.3", "node-1.example.org"}});
+  const auto files = ca.issue({.who = {role::worker, "node-1"}, .hosts = {"192.0.2.3", "node-1.example.org"}});
   const auto loaded = tls::load_identity(ca.machine("node-1"), role::worker);
   REQUIRE_MESSAGE(loaded.has_value(), (loaded ? "" : loaded.failure().message));
   CHECK((*loaded)->self == tls::subject{role::worker, "node-1"});
@@ -39,7 +39,7 @@ TEST_CASE("what a CA issues is loaded with its role and name, and its files are 
   CHECK(mode_of(files.certificate) == 0600);
   CHECK(mode_of(ca.folder() / "ca.key") == 0600);
   const auto shown = tls::read_certificate((*loaded)->certificate);
-  CHECK(tls::hosts_of(shown.get()) == std::vector<std::string>{"10.1.2.3", "node-1.example.org"});
+  CHECK(tls::hosts_of(shown.get()) == std::vector<std::string>{"192.0.2.3", "node-1.example.org"});
 }
 
 TEST_CASE("files that are there are kept unless replacing them is asked for") {

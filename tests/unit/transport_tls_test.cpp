@@ -167,7 +167,8 @@ TEST_CASE("a peer without a certificate is refused") {
   CHECK(log.says("peer did not return a certificate"));
 }
 
-TEST_CASE("over a long and lossy line that breaks messages keep their order, and what comes after is complete") {
+TEST_CASE(
+    "over a long and lossy line that breaks messages keep their order, and what comes after is complete") {
   const authority ca;
   side a(low, ca.identity(role::worker, "a")), b(high, ca.identity(role::worker, "b"));
   chaos::proxy line(b.links->local(), {.delay = 5ms, .loss = 0.1, .again = 20ms, .seed = 5});
