@@ -136,10 +136,11 @@ config_table fields_of(job_config& j) {
 config_table fields_of(cluster_config& c) {
   config_table t;
   section(t, "")
-      .text("host", &c.host, {},
-            "address to listen on and to join; loopback until the cluster has its certificates")
+      .text("host", &c.host, {}, "address to listen on and to join; beyond loopback only with tls_folder")
       .number("port", &c.port, 0, 65535, "", "coordinator, for nodes and workers; 0: any free one")
       .number("admin_port", &c.admin_port, 0, 65535, "", "coordinator, for the command line; 0: any free one")
+      .text("tls_folder", &c.tls_folder, {},
+            "this machine's certificates, see `perdura pki`; empty: no TLS, and loopback alone")
       .text("data_folder", &c.data_folder, {},
             "checkpoints and the coordinator's log; empty: $XDG_DATA_HOME/perdura, for root /var/lib/perdura")
       .text("log_folder", &c.log_folder, {}, "empty: $XDG_STATE_HOME/perdura/log, for root /var/log/perdura")
@@ -218,7 +219,8 @@ std::vector<broken_rule> broken_rules(const job_config& j) {
 
 std::vector<broken_rule> broken_rules(const cluster_config& c) {
   std::vector<broken_rule> broken;
-  if (auto allowed = check_host(c.host); !allowed) broken.push_back({{"host"}, allowed.failure().message});
+  if (auto allowed = check_host(c.host, !c.tls_folder.empty()); !allowed)
+    broken.push_back({{"host", "tls_folder"}, allowed.failure().message});
   if (c.port == c.admin_port && c.port != 0)
     broken.push_back({{"admin_port", "port"}, "is " + text(c.port) + ", must differ from port"});
   if (c.lease <= 3 * c.heartbeat)

@@ -43,7 +43,8 @@ wire::coordinator_actor::behavior_type victim_behavior(victim* self, std::latch*
           },
           [](const node_heartbeat&) {},
           [](const child_exit&) {},
-          [](const node_notice&) {}};
+          [](const node_notice&) {},
+          [](const challenge_request&) { return role_challenge{}; }};
 }
 
 void check_says(const std::string& line, const char* part) {

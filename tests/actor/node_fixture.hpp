@@ -80,7 +80,8 @@ inline wire::coordinator_actor::behavior_type fake_behavior(fake_self* self, tol
           },
           [=](const node_heartbeat& h) { note([&] { t->heartbeats.push_back(h); }); },
           [=](const child_exit& e) { note([&] { t->exits.push_back(e); }); },
-          [=](const node_notice& n) { note([&] { t->notices.push_back(n); }); }};
+          [=](const node_notice& n) { note([&] { t->notices.push_back(n); }); },
+          [](const challenge_request&) { return role_challenge{}; }};
 }
 
 class fake_coordinator {

@@ -38,9 +38,10 @@ LOGIC = "logic decides and does no I/O: it sees actors/base and itself"
 RULES = [
     Rule(r"actors/base/", ["actors/base"], {"system"}, "base sees the standard library alone"),
     Rule(r"actors/wire/", ["actors/base", "actors/wire"], {"system", "caf"}, "wire sees base and CAF"),
-    Rule(r"actors/transport/", ["actors/base", "actors/transport"], {"system", "asio", "boost", "openssl", "xxhash"},
+    Rule(r"actors/tls/", ["actors/base", "actors/tls"], {"system", "openssl"}, "tls sees base and OpenSSL"),
+    Rule(r"actors/transport/", ["actors/base", "actors/tls", "actors/transport"], {"system", "asio", "boost", "openssl", "xxhash"},
          "links know of no actors"),
-    Rule(r"actors/runtime/", ["actors/base", "actors/wire", "actors/runtime"],
+    Rule(r"actors/runtime/", ["actors/base", "actors/tls", "actors/wire", "actors/runtime"],
          {"system", "caf", "toml", "spdlog", "openssl"}, "runtime sees wire, base, CAF, toml++ and spdlog"),
     Rule(r"coordinator/logic/", ["actors/base", "coordinator/logic"], {"system"}, LOGIC),
     Rule(r"coordinator/(admin|console)/", ["actors", "coordinator", "storage"],

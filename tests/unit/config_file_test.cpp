@@ -162,7 +162,7 @@ TEST_CASE("timeouts in a wrong order are refused with the two names") {
 }
 
 TEST_CASE("a host beyond loopback is refused with the reason") {
-  CHECK(cluster_errors("host = \"0.0.0.0\"").find("until the cluster has its certificates") !=
+  CHECK(cluster_errors("host = \"0.0.0.0\"").find("the cluster's certificates are needed") !=
         std::string::npos);
   CHECK_FALSE(resolve_cluster({{"host", "127.0.0.1.example.org"}}, {}, std::nullopt).has_value());
   CHECK(resolve_cluster({{"host", "localhost"}}, {}, std::nullopt).has_value());

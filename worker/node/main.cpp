@@ -41,6 +41,8 @@ struct arguments {
   std::string join;
   std::string name = runtime::host_name();
   unsigned devices = 1;
+  std::string host;
+  std::string tls_folder;
   std::string log_folder;
   std::string config;
   std::string fault;
@@ -77,6 +79,7 @@ std::string log_file(const arguments& a) {
 // Fills in what the command line leaves open; opens the log.
 result<agent_options> prepare(arguments& a) {
   std::erase_if(a.settings, [](const auto& flag) { return flag.second.empty(); });
+  if (!a.tls_folder.empty()) a.settings["tls_folder"] = a.tls_folder;
   const auto file = runtime::load_file(a.settings, a.config);
   if (!file) return file.failure();
   const auto* config = &file->cluster;
@@ -98,7 +101,14 @@ result<agent_options> prepare(arguments& a) {
   auto& o = options.keeper;
   const auto to = a.join.empty() ? endpoint{config->host, config->port} : parse_endpoint(a.join);
   if (!to) return to.failure();
-  if (auto allowed = runtime::check_host(to->host); !allowed) return allowed.failure();
+  const bool has_tls = !config->tls_folder.empty();
+  if (auto allowed = runtime::check_host(to->host, has_tls); !allowed) return allowed.failure();
+  if (!a.host.empty())
+    if (auto allowed = runtime::check_host(a.host, has_tls); !allowed) return allowed.failure();
+  // The workers' too, though they alone load it: better that the agent does not start than that they do not.
+  if (has_tls)
+    if (auto theirs = tls::load_identity(config->tls_folder, tls::role::worker); !theirs)
+      return theirs.failure();
   if (a.worker_program.empty()) {
     const auto program = runtime::find_program("perdura-worker");
     if (!program) return program.failure();
@@ -109,6 +119,8 @@ result<agent_options> prepare(arguments& a) {
   o.node = runtime::random_incarnation();
   o.devices = a.devices;
   o.coordinator = *to;
+  o.host = a.host;
+  o.tls_folder = config->tls_folder;
   o.log_folder = a.log_folder;
   o.fault = a.fault;
   return options;
@@ -132,7 +144,7 @@ class agent_loop {
   void go(const node::leave& l);
   void end_if_due();
   std::chrono::milliseconds patience() const;
-  node::node_options actor_options();
+  node::node_options actor_options(const tls::identity_ptr& identity);
 
   const agent_options& options_;
   worker_keeper keeper_;
@@ -184,7 +196,7 @@ std::chrono::milliseconds agent_loop::patience() const {
                   std::chrono::ceil<std::chrono::milliseconds>(leaving_->deadline - clock::now()));
 }
 
-node::node_options agent_loop::actor_options() {
+node::node_options agent_loop::actor_options(const tls::identity_ptr& identity) {
   node::node_options agent;
   agent.hello.who = options_.keeper.node;
   agent.hello.name = options_.keeper.name;
@@ -193,6 +205,7 @@ node::node_options agent_loop::actor_options() {
   agent.hello.pid = static_cast<std::uint32_t>(::getpid());
   agent.hello.labels = options_.node.labels;
   agent.coordinator = options_.keeper.coordinator;
+  agent.identity = identity;
   agent.workers_alive = [this] { return keeper_.alive(); };
   agent.obey = [this](const node::command& c) { commands_.put(c); };
   agent.refused = [this](const std::string& why) {
@@ -204,12 +217,14 @@ node::node_options agent_loop::actor_options() {
 }
 
 int agent_loop::run() {
+  const auto identity = tls::load_if_any(options_.keeper.tls_folder, tls::role::node);
+  if (!identity) return fail(identity.failure().message);
   keeper_.start_missing();
   const node::notice_watch notices(options_.node.preemption, [this](const node::notice& n) {
     commands_.put(node::leave{clock::now() + n.left, n.why});
   });
-  runtime::actor_process process;
-  const auto actor = process.system().spawn(node::agent, actor_options());
+  runtime::actor_process process(*identity);
+  const auto actor = process.system().spawn(node::agent, actor_options(*identity));
   actor_ = caf::actor_cast<caf::actor>(actor);
 
   while (!keeper_.is_over()) {
@@ -237,6 +252,12 @@ int main(int argc, char** argv) {
   app.add_option("--devices", a.devices, "how many workers")
       ->check(CLI::Range(1U, devices_max).description("1 to 64"))
       ->capture_default_str();
+  app.add_option("--host", a.host,
+                 "this machine's address, for the links between workers; default: the one that leads to the "
+                 "coordinator")
+      ->type_name("ADDRESS");
+  app.add_option("--tls", a.tls_folder, "folder of this machine's certificates; default: as configured")
+      ->type_name("FOLDER");
   app.add_option("--log", a.log_folder, "log folder, also for the workers; default: as configured")
       ->type_name("FOLDER");
   app.add_option("--config", a.config, "the cluster's TOML file")

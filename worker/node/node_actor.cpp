@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/base/log.hpp"
+#include "actors/runtime/introduce.hpp"
 #include "actors/runtime/process.hpp"
 #include "actors/wire/codec.hpp"
 
@@ -64,15 +65,14 @@ void on_hello_failed(self_type* self, const error& why) {
 void say_hello(self_type* self) {
   auto& s = self->state;
   const auto connection = s.connection;
-  self->request(s.coordinator, hello_timeout, s.options.hello)
-      .then(
-          [self, connection](const welcome& w) {
-            if (self->state.connection == connection) on_welcome(self, w);
-          },
-          [self, connection](const caf::error& e) {
-            if (self->state.connection == connection)
-              on_hello_failed(self, wire::from_caf(e, self->home_system().config()));
-          });
+  runtime::introduce(
+      self, s.coordinator, s.options.identity, s.options.hello, hello_timeout,
+      [self, connection](const welcome& w) {
+        if (self->state.connection == connection) on_welcome(self, w);
+      },
+      [self, connection](const error& e) {
+        if (self->state.connection == connection) on_hello_failed(self, e);
+      });
 }
 
 void on_connected(self_type* self, const caf::strong_actor_ptr& coordinator) {

@@ -10,6 +10,7 @@
 
 #include "actors/runtime/connect_lane.hpp"
 #include "actors/runtime/harden.hpp"
+#include "actors/tls/identity.hpp"
 #include "actors/wire/interfaces.hpp"
 #include "worker/node/commands.hpp"
 
@@ -51,6 +52,7 @@ inline constexpr std::size_t exits_kept = 64;
 struct node_options {
   node_hello hello;
   endpoint coordinator;
+  tls::identity_ptr identity;  // null: a cluster without certificates
   // These are called on the actor's thread and may not block.
   std::function<std::uint32_t()> workers_alive;
   std::function<void(const command&)> obey;

@@ -110,6 +110,8 @@ child_spec worker_keeper::command_for(const place& p) {
                to_string(p.life),
                "--log",
                options_.log_folder};
+  if (!options_.host.empty()) spec.argv.insert(spec.argv.end(), {"--host", options_.host});
+  if (!options_.tls_folder.empty()) spec.argv.insert(spec.argv.end(), {"--tls", options_.tls_folder});
   if (&p == &places_.front() && !fault_.empty()) spec.argv.insert(spec.argv.end(), {"--fault", fault_});
   spec.output = options_.log_folder + "/worker-" + file_part(p.name) + ".out";
   return spec;

@@ -21,6 +21,8 @@ struct keeper_options {
   incarnation node;
   std::uint32_t devices = 1;
   endpoint coordinator;
+  std::string host;        // for the workers' links; empty: as they find it
+  std::string tls_folder;  // of the workers' certificate; empty: no TLS
   std::string log_folder;
   std::string fault;                      // of the first worker's first life; or empty
   std::chrono::milliseconds grace{3000};  // from SIGTERM to SIGKILL
