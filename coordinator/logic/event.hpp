@@ -28,6 +28,11 @@ enum class event_kind : std::uint8_t {
   step_skipped,
   checkpoint_committed,
   checkpoint_dropped,
+  job_waits,
+  job_stopped,
+  worker_given,
+  worker_taken,
+  drain_asked,
   coordinator_started,
   audit,
 };

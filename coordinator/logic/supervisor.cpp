@@ -36,6 +36,11 @@ const char* to_string(event_kind k) {
     case event_kind::step_skipped: return "step_skipped";
     case event_kind::checkpoint_committed: return "checkpoint_committed";
     case event_kind::checkpoint_dropped: return "checkpoint_dropped";
+    case event_kind::job_waits: return "job_waits";
+    case event_kind::job_stopped: return "job_stopped";
+    case event_kind::worker_given: return "worker_given";
+    case event_kind::worker_taken: return "worker_taken";
+    case event_kind::drain_asked: return "drain_asked";
     case event_kind::coordinator_started: return "coordinator_started";
     case event_kind::audit: return "audit";
   }
@@ -86,7 +91,6 @@ bool supervisor::is_learner(const incarnation& who) const {
   return state_.pending && state_.pending->next.has_member(who) && !is_member(who);
 }
 
-// Its death costs more than its own comfort: a member, a learner or a leaver that still holds something.
 bool supervisor::is_involved(const incarnation& who) const {
   const bool adopting = stage_ == stage::recovering && state_.recovery->next.has_member(who);
   return is_member(who) || is_learner(who) || adopting || contains(state_.releasing, who);

@@ -39,6 +39,9 @@ struct durable_state {
   std::uint64_t numeric_class{};  // of the job; 0 until its first worker
 };
 
+// What is left of it when all workers have been taken away: it goes on from the last checkpoint.
+durable_state without_workers(durable_state state);
+
 namespace effect {
 struct persist {
   durable_state state;
@@ -114,6 +117,10 @@ class supervisor {
   void resume(time_point now);
   void cancel(const std::string& why);
   void snapshot_now(time_point now);
+  // Pauses with a snapshot of that step, so that all workers can be let go: is_at_rest() says when.
+  void suspend(time_point now);
+  // It serves another job from now on; it must not be involved.
+  void dismissed(const incarnation& who);
   // Moves the worker's part off and lets it go; nothing is recomputed.
   void drain(const incarnation& who, time_point now);
 
@@ -124,6 +131,11 @@ class supervisor {
   bool is_learner(const incarnation& who) const;
   bool is_draining(const incarnation& who) const;
   bool is_fenced(const incarnation& who) const;
+  // Its death costs more than its own comfort: a member, a learner or a leaver that still holds something.
+  bool is_involved(const incarnation& who) const;
+  // Nothing is under way or could be saved any more: paused with its snapshot committed, or waiting for
+  // workers.
+  bool is_at_rest() const;
   std::vector<incarnation> connected() const;
   const std::string& waiting_for() const { return waiting_for_; }
 
@@ -141,7 +153,6 @@ class supervisor {
   void note(event_kind kind, std::string subject, std::string reason,
             std::vector<std::pair<std::string, std::string>> fields = {});
   std::string name_of(const incarnation& who) const;
-  bool is_involved(const incarnation& who) const;
   void fence(const incarnation& who, const std::string& why);
 
   // supervisor.cpp
