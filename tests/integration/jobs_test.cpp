@@ -37,7 +37,7 @@ bool has_event(chaos::cluster& c, const std::string& kind, const std::string& jo
 }  // namespace
 
 TEST_CASE("a higher job that comes later takes workers, and both run on to the bits that they have alone") {
-  const auto low = low_job(400);
+  const auto low = low_job(1500);  // still at it when the other has loaded
   const auto high = high_job(60);
   chaos::cluster c;
   start(c, {{.name = "a"}, {.name = "b"}, {.name = "c"}});
