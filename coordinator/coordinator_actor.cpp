@@ -33,10 +33,33 @@ caf::result<welcome> greet(self_type* self, std::map<incarnation, caf::strong_ac
                            const Hello& hello) {
   if (const auto ok = wire::check_release(hello.protocol, hello.type_table, hello.name); !ok)
     return wire::to_caf(ok.failure());
+  constexpr auto as = std::is_same_v<Hello, worker_hello> ? tls::role::worker : tls::role::node;
+  const auto sender = caf::actor_cast<caf::actor_addr>(self->current_sender());
+  if (const auto proven = self->state.roles.admit(sender, as, hello); !proven) {
+    log::warn("refused the hello of " + hello.name + " (life " + short_name(hello.who) +
+              "): " + proven.failure().message);
+    return wire::to_caf(proven.failure());
+  }
   remember(self, speakers, hello.who);
   auto answer = self->state.shell->greet(hello, now());
   if (!answer) return wire::to_caf(answer.failure());
   return *answer;
+}
+
+caf::result<role_challenge> challenge(self_type* self, const challenge_request& asked) {
+  auto given = self->state.roles.challenge(caf::actor_cast<caf::actor_addr>(self->current_sender()), asked);
+  if (!given) return wire::to_caf(given.failure());
+  return std::move(*given);
+}
+
+incarnation who_of(const worker_report& r) {
+  return std::visit([](const auto& m) { return m.who; }, r.message);
+}
+
+// Whoever has not proved to be `who` is not heard.
+bool speaks_for(self_type* self, const incarnation& who) {
+  const auto& sender = self->current_sender();
+  return self->state.roles.speaks_for(sender ? sender->node() : caf::node_id{}, who);
 }
 
 void on_down(self_type* self, const caf::down_msg& down) {
@@ -95,6 +118,7 @@ coordinator_actor::behavior_type coordinator(self_type* self,
   runtime::harden(self);
   const auto handle = caf::actor_cast<caf::actor>(self);
   auto& state = self->state;
+  state.roles = role_book(options->identity);
   surroundings around;
   around.post = [handle](std::function<void(coordinator_shell&)> what) {
     caf::anon_send(handle, here{std::move(what)});
@@ -120,11 +144,23 @@ coordinator_actor::behavior_type coordinator(self_type* self,
   self->delayed_send(self, tick_interval, tick{});
   return {
       [self](const worker_hello& h) { return greet(self, self->state.workers, h); },
-      [self](const worker_report& r) { self->state.shell->report(r, now()); },
-      [self](const heartbeat& h) { self->state.shell->beat(h, now()); },
+      [self](const worker_report& r) {
+        if (speaks_for(self, who_of(r))) self->state.shell->report(r, now());
+      },
+      [self](const heartbeat& h) {
+        if (speaks_for(self, h.who)) self->state.shell->beat(h, now());
+      },
       [self](const node_hello& h) { return greet(self, self->state.nodes, h); },
-      [self](const node_heartbeat& h) { self->state.shell->beat(h, now()); },
-      [self](const child_exit& e) { self->state.shell->child_ended(e, now()); },
+      [self](const node_heartbeat& h) {
+        if (speaks_for(self, h.who)) self->state.shell->beat(h, now());
+      },
+      [self](const child_exit& e) {
+        if (speaks_for(self, e.node)) self->state.shell->child_ended(e, now());
+      },
+      [self](const node_notice& n) {
+        if (speaks_for(self, n.who)) self->state.shell->notice(n, now());
+      },
+      [self](const challenge_request& r) { return challenge(self, r); },
       [self](const here& h) { h.what(*self->state.shell); },
       [self](const tick&) {
         self->state.shell->tick(now());

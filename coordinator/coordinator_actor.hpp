@@ -12,6 +12,7 @@
 #include "actors/runtime/harden.hpp"
 #include "actors/wire/interfaces.hpp"
 #include "coordinator/coordinator_shell.hpp"
+#include "coordinator/role_book.hpp"
 
 namespace perdura::coordinator {
 
@@ -51,12 +52,14 @@ struct coordinator_state {
   static inline const char* name = "coordinator";
   std::unique_ptr<coordinator_shell> shell;
   std::unique_ptr<prober> probes;
+  role_book roles;
   std::map<incarnation, caf::strong_actor_ptr> workers;
   std::map<incarnation, caf::strong_actor_ptr> nodes;
 };
 
 struct coordinator_actor_options {
   shell_options shell;
+  tls::identity_ptr identity;  // null: a cluster without certificates
   std::unique_ptr<journal> memory;
   std::unique_ptr<checkpoint_keeper> keeper;
   std::function<void()> events_grew;

@@ -40,7 +40,7 @@ bool coordinator_shell::is_going(const worker_view& w) const {
   return n != nodes_.end() && n->second.hello.going;
 }
 
-// Durable on return. False: nothing new.
+// Durable on return. True: it was not drained before. Asked again, the earlier deadline holds.
 bool coordinator_shell::record_drain(const incarnation& who, const std::string& name,
                                      std::optional<std::chrono::milliseconds> within,
                                      const std::string& why) {
@@ -48,20 +48,16 @@ bool coordinator_shell::record_drain(const incarnation& who, const std::string& 
       within ? unix_ms() + static_cast<std::uint64_t>(std::max<std::int64_t>(1, within->count())) : 0;
   const auto known =
       std::find_if(drains_.begin(), drains_.end(), [&](const auto& d) { return d.who == who; });
-  if (known == drains_.end()) {
+  const bool is_news = known == drains_.end();
+  if (is_news)
     drains_.push_back({who, name, gone, why});
-  } else {
-    // Asked again, the earlier deadline holds.
-    if (gone == 0 || (known->gone_unix_ms > 0 && known->gone_unix_ms <= gone)) return false;
+  else if (gone > 0 && (known->gone_unix_ms == 0 || gone < known->gone_unix_ms))
     known->gone_unix_ms = gone;
-  }
+  else
+    return false;
   if (drains_.size() > drains_max) drains_.erase(drains_.begin());
   journal_->put(drains_);
-  note("", {event_kind::drain_asked,
-            name,
-            why + (within ? "; it is gone in " + time_text(*within) : ""),
-            {{"incarnation", to_string(who)}}});
-  return true;
+  return is_news;
 }
 
 void coordinator_shell::hand_over(const std::vector<incarnation>& workers,
@@ -109,7 +105,12 @@ result<admin::receipt> coordinator_shell::drain(const std::string& name,
   }
   if (meant.empty()) return error{errc::not_found, "there is no node or worker \"" + name + "\""};
   const std::string why = "a person asked for it";
-  for (const auto& [who, of] : meant) record_drain(who, of, within, why);
+  for (const auto& [who, of] : meant)
+    if (record_drain(who, of, within, why))
+      note("", {event_kind::drain_asked,
+                of,
+                why + (within ? "; it is gone in " + time_text(*within) : ""),
+                {{"incarnation", to_string(who)}}});
   const auto alone = left_alone(leaving);
   hand_over(leaving, within, why, now);
   std::string text = std::to_string(leaving.size()) +
@@ -127,7 +128,11 @@ void coordinator_shell::notice(const node_notice& n, time_point now) {
   node.hello.going = true;
   node.told_to_stop = false;  // the order may have been lost with the connection
   const std::chrono::milliseconds within(n.deadline_ms);
-  record_drain(n.who, node.hello.name, within, n.why);
+  if (record_drain(n.who, node.hello.name, within, n.why))
+    note("", {event_kind::node_notice,
+              node.hello.name,
+              "it is gone in " + time_text(within) + ": " + n.why,
+              {{"deadline_ms", std::to_string(n.deadline_ms)}}});
   std::vector<incarnation> leaving;
   for (const auto& [who, w] : workers_)
     if (w.hello.node == n.who) leaving.push_back(who);
@@ -135,15 +140,29 @@ void coordinator_shell::notice(const node_notice& n, time_point now) {
   see_off();
 }
 
+bool coordinator_shell::may_hold_something(const incarnation& node) const {
+  // After a restart it is not known yet whose workers hold what.
+  const bool is_unknown = std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+    const auto* run = job.second.run.get();
+    return run && run->logic() && run->logic()->where() == stage::reconnecting;
+  });
+  return is_unknown || std::any_of(workers_.begin(), workers_.end(), [&](const auto& w) {
+           return w.second.hello.node == node && !w.second.job.empty();
+         });
+}
+
 // The agent of a machine that goes waits to be told that its workers hold nothing any more.
 void coordinator_shell::see_off() {
   for (auto& [who, n] : nodes_) {
-    if (!n.hello.going || !n.connected || n.told_to_stop) continue;
-    const bool holds = std::any_of(workers_.begin(), workers_.end(), [&](const auto& w) {
-      return w.second.hello.node == who && !w.second.job.empty();
-    });
-    if (holds) continue;
+    if (!n.hello.going || !n.connected || n.told_to_stop || may_hold_something(who)) continue;
     n.told_to_stop = true;
+    admin::departure d;
+    tell_drain(who, d);
+    note("", {event_kind::node_released,
+              n.hello.name,
+              "its workers hold nothing any more, " + std::to_string(d.left_ms.value_or(0)) +
+                  " ms before its deadline",
+              {{"left_ms", std::to_string(d.left_ms.value_or(0))}}});
     around_.send_node({options_.term, who, stop_node{"its workers hold nothing any more"}});
   }
 }

@@ -188,7 +188,9 @@ void coordinator_shell::on_job_ready(worker_view& w, const job_ready& r, time_po
     return;
   }
   if (auto* run = run_of(w.job)) {
-    w.is_ready = run->loaded(w.hello, r, now);
+    const auto node = nodes_.find(w.hello.node);
+    const auto labels = node == nodes_.end() ? node_labels{} : node->second.hello.labels;
+    w.is_ready = run->loaded(w.hello, labels, is_going(w), r, now);
     if (jobs_.at(r.job).peers_wait) tell_peers(r.job);
     if (!w.is_ready) refuse(w);
   }

@@ -150,6 +150,7 @@ class coordinator_shell : private job_host {
   const drain_entry* drain_of(const incarnation& who) const;
   bool record_drain(const incarnation& who, const std::string& name,
                     std::optional<std::chrono::milliseconds> within, const std::string& why);
+  bool may_hold_something(const incarnation& node) const;
   void hand_over(const std::vector<incarnation>& workers, std::optional<std::chrono::milliseconds> within,
                  const std::string& why, time_point now);
   std::string left_alone(const std::vector<incarnation>& leaving) const;

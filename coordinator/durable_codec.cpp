@@ -10,11 +10,13 @@ PERDURA_WIRE_STRUCT(job_record, 0, &job_record::id, &job_record::text, &job_reco
                     &job_record::on_hold, &job_record::stopping)
 PERDURA_WIRE_STRUCT(drain_entry, 0, &drain_entry::who, &drain_entry::name, &drain_entry::gone_unix_ms,
                     &drain_entry::why)
+PERDURA_WIRE_STRUCT(drain_record, 0, &drain_record::who, &drain_record::within_ms, &drain_record::is_slow,
+                    &drain_record::why)
 PERDURA_WIRE_STRUCT(durable_state, 0, &durable_state::at, &durable_state::timeline, &durable_state::recovery,
                     &durable_state::started, &durable_state::current, &durable_state::pending,
                     &durable_state::releasing, &durable_state::draining, &durable_state::fenced,
                     &durable_state::newest, &durable_state::sequence, &durable_state::wanted,
-                    &durable_state::ended, &durable_state::numeric_class)
+                    &durable_state::ended, &durable_state::numeric_class, &durable_state::members_most)
 }  // namespace perdura::wire
 
 namespace perdura::coordinator {

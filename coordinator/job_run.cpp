@@ -63,10 +63,12 @@ void job_run::make_supervisor(time_point now) {
   supervisor_options o;
   o.tiles = static_cast<std::uint32_t>(record_.tiles.size());
   o.replicas = holders_wanted(config_);
+  o.weights = weights_of(record_.tiles);
   o.lease = options_.lease;
   o.gather = options_.gather;
   o.adopt_timeout = options_.step_timeout;
   o.learn_timeout = options_.join_timeout;
+  o.link_patience = options_.lease;
   collector_.emplace(record_.tiles.size());
   supervisor_ =
       std::make_unique<supervisor>(options_.term, config_, o, std::move(*state), *restore, out_, now);
@@ -92,7 +94,8 @@ bool job_run::computes() const {
 
 // ---- events
 
-bool job_run::loaded(const worker_hello& hello, const job_ready& r, time_point now) {
+bool job_run::loaded(const worker_hello& hello, const node_labels& at, bool is_going, const job_ready& r,
+                     time_point now) {
   if (record_.tiles.empty()) {
     record_.tiles = r.tiles;
     journal_.put(record_);
@@ -106,7 +109,8 @@ bool job_run::loaded(const worker_hello& hello, const job_ready& r, time_point n
   if (supervisor_) {
     auto ready = hello;
     ready.numeric_class = r.numeric_class;
-    supervisor_->arrived(ready, now);
+    if (is_going) supervisor_->drain({hello.who}, std::nullopt, "its node is to go", now);
+    supervisor_->arrived(ready, at, now);
   }
   const bool has_other_bits = supervisor_ && supervisor_->state().numeric_class != r.numeric_class;
   run_effects(now);
@@ -139,7 +143,11 @@ void job_run::on_verdict(const verdict_report& r, time_point now) {
   course_.step_decided(v, now);
 }
 
-void job_run::beat(const heartbeat& h, time_point now) { watchdog_.heard(h, now); }
+void job_run::beat(const heartbeat& h, time_point now) {
+  watchdog_.heard(h, now);
+  if (supervisor_) supervisor_->beat(h, now);
+  run_effects(now);
+}
 
 void job_run::lost(const incarnation& who, const std::string& why, time_point now) {
   watchdog_.forget(who);
@@ -162,6 +170,11 @@ void job_run::look_for_hung(time_point now) {
     return watchdog_.excuse(now);
   const auto hung = watchdog_.late(s.current, now);
   if (!hung) return;
+  if (hung->only_waits) {
+    watchdog_.excuse(now);
+    supervisor_->stalled(hung->who, hung->why, now);
+    return run_effects(now);
+  }
   host_.kill_process(hung->who, hung->why);
   host_.lose(hung->who, hung->why, now);
 }
@@ -243,10 +256,7 @@ void job_run::dismissed(const incarnation& who) {
 
 void job_run::drain(const std::vector<incarnation>& who, std::optional<std::chrono::milliseconds> within,
                     const std::string& why, time_point now) {
-  static_cast<void>(within);
-  static_cast<void>(why);
-  for (const auto& w : who)
-    if (supervisor_) supervisor_->drain(w, now);
+  if (supervisor_) supervisor_->drain(who, within, why, now);
   run_effects(now);
 }
 

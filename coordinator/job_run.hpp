@@ -53,7 +53,9 @@ class job_run {
   void begin(time_point now);
 
   // A worker has the job loaded. False: it is refused, the reason is noted.
-  bool loaded(const worker_hello& hello, const job_ready& r, time_point now);
+  // `at`: where its node stands; `is_going`: the node is to go, so the worker must not join.
+  bool loaded(const worker_hello& hello, const node_labels& at, bool is_going, const job_ready& r,
+              time_point now);
   // One that cannot load it stays out. When nobody could, the job itself is at fault.
   void not_loaded(const std::string& name, const worker_failure& f, bool somebody_can, time_point now);
   // From a worker that has it loaded.
@@ -71,6 +73,7 @@ class job_run {
   void stop(time_point now);
   // It serves another job from now on.
   void dismissed(const incarnation& who);
+  // As supervisor::drain.
   void drain(const std::vector<incarnation>& who, std::optional<std::chrono::milliseconds> within,
              const std::string& why, time_point now);
 

@@ -51,10 +51,13 @@ int run(cluster_config config, const runtime::folders& folders) {
   const auto term = storage::claim_term(store, std::string(version_text("perdura-coordinator")));
   if (!term) return fail(term.failure().message);
 
-  runtime::actor_process process;
+  const auto identity = tls::load_if_any(config.tls_folder, tls::role::coordinator);
+  if (!identity) return fail(identity.failure().message);
+  runtime::actor_process process(*identity);
   auto options = std::make_shared<coordinator::coordinator_actor_options>();
   std::unique_ptr<admin::server> admin_server;
   std::atomic<admin::server*> followers{nullptr};
+  options->identity = *identity;
   options->memory = std::move(*memory);
   options->keeper = std::move(*keeper);
   options->events_grew = [&followers] {
@@ -74,6 +77,7 @@ int run(cluster_config config, const runtime::folders& folders) {
   admin::server_options admin_options;
   admin_options.host = config.host;
   admin_options.port = config.admin_port;
+  admin_options.tls = *identity;
   options->shell = {config, store.root().string(), folders.log, folders.data, *term};
   auto typed = process.system().spawn<caf::detached>(coordinator::coordinator, options);
   actor = caf::actor_cast<caf::actor>(typed);
@@ -103,13 +107,14 @@ int run(cluster_config config, const runtime::folders& folders) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string file, data, logs;
+  std::string file, data, logs, tls_folder;
   int port = -1, admin_port = -1;
   CLI::App app{"Supervises a cluster: decides who trains what, and writes down why."};
   app.set_version_flag("--version", version_text("perdura-coordinator"));
   app.add_option("--config", file, "the cluster's file; default: the first found, see perdura --help");
   app.add_option("--port", port, "for nodes and workers; 0: any free one; default 7400");
   app.add_option("--admin-port", admin_port, "for perdura's commands; 0: any free one; default 7401");
+  app.add_option("--tls", tls_folder, "folder of this machine's certificates; default: as configured");
   app.add_option("--data", data, "folder of the log and the checkpoints");
   app.add_option("--log", logs, "folder of the log file; default: standard error");
   try {
@@ -119,6 +124,7 @@ int main(int argc, char** argv) {
   runtime::text_map flags;
   if (port >= 0) flags["port"] = std::to_string(port);
   if (admin_port >= 0) flags["admin_port"] = std::to_string(admin_port);
+  if (!tls_folder.empty()) flags["tls_folder"] = tls_folder;
   if (!data.empty()) flags["data_folder"] = data;
   if (!logs.empty()) flags["log_folder"] = logs;
   auto config = runtime::load_cluster(flags, file);

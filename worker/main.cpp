@@ -14,6 +14,7 @@
 
 #include "actors/base/log.hpp"
 #include "actors/base/version.hpp"
+#include "actors/runtime/host.hpp"
 #include "actors/runtime/incarnation.hpp"
 #include "actors/runtime/log_sink.hpp"
 #include "actors/runtime/system.hpp"
@@ -34,6 +35,8 @@ struct arguments {
   std::string name = "worker";
   std::string node;
   std::string self;
+  std::string host;  // empty: the address towards the coordinator
+  std::string tls_folder;
   std::string log_folder;
   std::string fault;
 };
@@ -47,6 +50,12 @@ int fail(const std::string& why) {
 int run(const arguments& a) {
   const auto at = parse_endpoint(a.coordinator);
   if (!at) return fail(at.failure().message);
+  const auto identity = tls::load_if_any(a.tls_folder, tls::role::worker);
+  if (!identity) return fail(identity.failure().message);
+  if (auto allowed = runtime::check_host(at->host, *identity != nullptr); !allowed)
+    return fail(allowed.failure().message);
+  const auto host = a.host.empty() ? runtime::local_address_towards(*at) : a.host;
+  if (!host) return fail(host.failure().message);
   auto injected = a.fault.empty() ? result<worker::fault>(worker::fault{}) : worker::fault::parse(a.fault);
   if (!injected) return fail(injected.failure().message);
 
@@ -70,9 +79,13 @@ int run(const arguments& a) {
   }
   if (const char* folder = std::getenv("PERDURA_SPANS")) options.shell.spans_folder = folder;
   options.coordinator = *at;
-  options.make_links = [self = options.shell.self](transport::link_events events) {
+  options.identity = *identity;
+  options.make_links = [self = options.shell.self, identity = *identity,
+                        host = *host](transport::link_events events) {
     transport::tcp_options tcp;
     tcp.self = self;
+    tcp.host = host;
+    tcp.tls = identity;
     return transport::make_tcp_links(tcp, std::move(events));
   };
   options.stop = [stopped](const std::string& why) {
@@ -81,7 +94,7 @@ int run(const arguments& a) {
     if (::write(stopped, &one, sizeof one) < 0) std::_Exit(exit_refused);
   };
 
-  runtime::actor_process process;
+  runtime::actor_process process(*identity);
   process.system().spawn(worker::worker, std::move(options));
   pollfd watched[2] = {{signals, POLLIN, 0}, {stopped, POLLIN, 0}};
   while (::poll(watched, 2, -1) < 0) {}
@@ -106,6 +119,11 @@ int main(int argc, char** argv) {
   app.add_option("--name", a.name, "for people, NODE/DEVICE")->capture_default_str();
   app.add_option("--node", a.node, "the agent's incarnation");
   app.add_option("--incarnation", a.self, "this life's; default: random");
+  app.add_option("--host", a.host,
+                 "this machine's address, for the links of others; default: the one "
+                 "that the coordinator sees");
+  app.add_option("--tls", a.tls_folder,
+                 "folder of the worker's certificate; default: no TLS, loopback alone");
   app.add_option("--log", a.log_folder, "folder of the log file; default: standard error");
   app.add_option("--fault", a.fault, "for tests: kill:STEP:PHASE or stop:STEP:PHASE");
   try {

@@ -1,6 +1,7 @@
 #include "worker/worker_actor.hpp"
 
 #include "actors/base/log.hpp"
+#include "actors/runtime/introduce.hpp"
 #include "actors/runtime/process.hpp"
 #include "actors/wire/codec.hpp"
 
@@ -40,25 +41,25 @@ void say_hello(self_type* self, const std::function<void(const std::string&)>& s
     self->state.coordinator = nullptr;
     self->delayed_send(self, hello_pause, hello_again{});
   };
-  self->request(state.coordinator, 2s, hello)
-      .then(
-          [self](const welcome& w) {
-            auto& s = self->state;
-            s.accepted = true;
-            const auto beat = self->spawn<caf::detached + caf::linked>(
-                heartbeats, s.coordinator, s.shell->greeting().who, &s.shell->how_far(),
-                std::chrono::milliseconds(w.heartbeat_ms));
-            s.beat = caf::actor_cast<caf::actor>(beat);
-            s.shell->welcomed();
-            for (const auto& v : s.decided) self->send(s.coordinator, worker_report{v});
-            while (s.decided.size() > decided_kept) s.decided.pop_front();
-          },
-          [self, stop, again](const caf::error& e) {
-            const auto why = wire::from_caf(e, self->home_system().config());
-            if (why.code == errc::refused || why.code == errc::version_mismatch) return stop(why.message);
-            log::warn("the coordinator did not take the hello: " + why.message);
-            again();
-          });
+  runtime::introduce(
+      self, state.coordinator, state.identity, std::move(hello), 2s,
+      [self](const welcome& w) {
+        auto& s = self->state;
+        if (!s.coordinator) return;  // lost meanwhile
+        s.accepted = true;
+        const auto beat = self->spawn<caf::detached + caf::linked>(
+            heartbeats, s.coordinator, s.shell->greeting().who, &s.shell->how_far(),
+            std::chrono::milliseconds(w.heartbeat_ms));
+        s.beat = caf::actor_cast<caf::actor>(beat);
+        s.shell->welcomed();
+        for (const auto& v : s.decided) self->send(s.coordinator, worker_report{v});
+        while (s.decided.size() > decided_kept) s.decided.pop_front();
+      },
+      [stop, again](const error& why) {
+        if (why.code == errc::refused || why.code == errc::version_mismatch) return stop(why.message);
+        log::warn("the coordinator did not take the hello: " + why.message);
+        again();
+      });
 }
 
 }  // namespace
@@ -94,6 +95,7 @@ worker_actor::behavior_type worker(self_type* self, worker_actor_options options
   }
   auto& state = self->state;
   state.shell = std::move(*shell);
+  state.identity = options.identity;
   state.connector = std::make_unique<runtime::connect_lane>(
       self->home_system(), runtime::interface_of<wire::coordinator_actor>(self->home_system()),
       options.coordinator, runtime::back_off{}, [handle](result<caf::strong_actor_ptr> found) {

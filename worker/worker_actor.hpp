@@ -8,6 +8,7 @@
 
 #include "actors/runtime/connect_lane.hpp"
 #include "actors/runtime/harden.hpp"
+#include "actors/tls/identity.hpp"
 #include "actors/wire/interfaces.hpp"
 #include "worker/worker_shell.hpp"
 
@@ -36,6 +37,7 @@ using worker_actor = wire::worker_control_actor::extend<wire::cast<here>, wire::
 struct worker_actor_options {
   shell_options shell;
   endpoint coordinator;
+  tls::identity_ptr identity;  // null: a cluster without certificates
   frame_links::maker make_links;
   std::function<void(const std::string& why)> stop;  // ends the process; called once
 };
@@ -43,6 +45,7 @@ struct worker_actor_options {
 struct worker_state {
   static inline const char* name = "worker";
   std::unique_ptr<worker_shell> shell;
+  tls::identity_ptr identity;
   wire::coordinator_actor coordinator;
   bool accepted = false;  // this connection's hello
   caf::actor beat;        // heartbeats of this connection

@@ -93,10 +93,12 @@ struct job_config {
 };
 
 struct cluster_config {
-  std::string host = "127.0.0.1";   // only loopback until the cluster has its certificates
+  std::string host = "127.0.0.1";   // loopback, unless tls_folder is set
   std::uint16_t port = 7400;        // coordinator, for nodes and workers (CAF)
   std::uint16_t admin_port = 7401;  // admin RPC (Cap'n Proto)
-  std::string data_folder;          // empty: XDG or /var/lib/perdura
+  // This machine's certificates, as `perdura pki issue` writes them; empty: no TLS, loopback alone.
+  std::string tls_folder;
+  std::string data_folder;  // empty: XDG or /var/lib/perdura
   std::string log_folder;
   std::string runtime_folder;
   std::chrono::milliseconds heartbeat{100};

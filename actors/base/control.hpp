@@ -23,6 +23,27 @@ struct endpoint {
 // "HOST:PORT", "[::1]:7401". Error invalid_argument says what is expected.
 result<endpoint> parse_endpoint(const std::string& text);
 
+// ---- who speaks
+
+// By certificate. CAF shows nobody its peer's certificate, so each side signs what the other chose at random.
+// Empty where the cluster has no certificates.
+struct role_proof {
+  std::string certificate;  // PEM
+  std::string signature;    // tls::hello_text says of what
+};
+
+// Before a hello where the cluster has certificates; the coordinator proves its own role in the answer.
+struct challenge_request {
+  incarnation who;
+  std::string nonce;
+};
+
+// Good for one hello of the same sender.
+struct role_challenge {
+  std::string nonce;
+  role_proof coordinator;
+};
+
 // ---- worker to coordinator
 
 // First word on each connection, repeated after a reconnection: all the coordinator needs to take it (back)
@@ -40,6 +61,7 @@ struct worker_hello {
   std::optional<verdict> newest;
   std::uint64_t type_table{};  // wire::type_table_hash() of the sender
   std::uint32_t pid{};
+  role_proof proof;
 };
 
 // How far a worker is in its step. The watchdog's limits are learnt for each.
@@ -161,7 +183,6 @@ struct worker_report {
 
 // ---- node agent and coordinator
 
-// An agent's first word on each connection.
 // Where a machine stands. Replicas avoid what they share; an empty label is shared with nobody.
 struct node_labels {
   std::string host;  // two agents on one machine say the same; empty: a machine of its own
@@ -170,6 +191,7 @@ struct node_labels {
   bool operator==(const node_labels&) const = default;
 };
 
+// An agent's first word on each connection.
 struct node_hello {
   std::uint32_t protocol{};
   std::uint64_t type_table{};  // wire::type_table_hash() of the sender
@@ -180,6 +202,7 @@ struct node_hello {
   std::uint32_t pid{};
   node_labels labels;
   bool going = false;  // it has been told to go: a notice follows, nothing new is placed there
+  role_proof proof;
 };
 
 // The machine is about to go: its workers hand over what they hold. Sent again on each connection.

@@ -1,5 +1,6 @@
-// CAF's middleman with a limit: CAF 0.17 allocates whatever a connection's 32-byte header announces, up to 4
-// GiB, before it knows who is there.
+// CAF's middleman with limits: CAF 0.17 allocates whatever a connection's 32-byte header announces, up to 4
+// GiB, before it knows who is there; passes on what one peer sends to another, under any name; and says
+// nothing of those whom TLS turns away.
 #pragma once
 
 #include <caf/io/middleman.hpp>

@@ -43,16 +43,22 @@ std::vector<std::string> cluster_file_candidates(const text_map& environment) {
   return candidates;
 }
 
-result<cluster_config> load_cluster(const text_map& flags, const std::string& path) {
+result<cluster_file> load_file(const text_map& flags, const std::string& path) {
   const auto environment = process_environment();
   const bool must_exist = !path.empty() || environment.contains("PERDURA_CONFIG");
   const auto candidates = path.empty() ? cluster_file_candidates(environment) : std::vector{path};
   for (const auto& candidate : candidates) {
     auto file = read_config_file(candidate);
-    if (file) return resolve_cluster(flags, environment, std::move(*file));
+    if (file) return resolve_file(flags, environment, std::move(*file));
     if (must_exist || file.failure().code != errc::not_found) return file.failure();
   }
-  return resolve_cluster(flags, environment, std::nullopt);
+  return resolve_file(flags, environment, std::nullopt);
+}
+
+result<cluster_config> load_cluster(const text_map& flags, const std::string& path) {
+  auto all = load_file(flags, path);
+  if (!all) return all.failure();
+  return std::move(all->cluster);
 }
 
 text_map process_environment() {

@@ -1,4 +1,5 @@
 // What there is to configure, and what fits together.
+#include <algorithm>
 #include <bit>
 
 #include "actors/runtime/config_table.hpp"
@@ -13,6 +14,7 @@ constexpr double seed_most =
 constexpr double steps_most = 1e9;
 constexpr double hour_ms = 3'600'000;
 constexpr std::uint32_t fashion_mnist_side = 28;
+constexpr std::size_t label_bytes_max = 128;
 
 // Adds the fields of one section.
 class section {
@@ -22,6 +24,11 @@ class section {
   section& number(const char* key, value_pointer value, double least, double most, const char* unit,
                   const char* why) {
     table_.push_back({name_, key, value, unit, least, most, {}, why});
+    return *this;
+  }
+  // How the last one is called on the command line.
+  section& as(const char* flag) {
+    table_.back().flag = flag;
     return *this;
   }
   section& flag(const char* key, bool* value, const char* why) {
@@ -129,10 +136,11 @@ config_table fields_of(job_config& j) {
 config_table fields_of(cluster_config& c) {
   config_table t;
   section(t, "")
-      .text("host", &c.host, {},
-            "address to listen on and to join; loopback until the cluster has its certificates")
+      .text("host", &c.host, {}, "address to listen on and to join; beyond loopback only with tls_folder")
       .number("port", &c.port, 0, 65535, "", "coordinator, for nodes and workers; 0: any free one")
       .number("admin_port", &c.admin_port, 0, 65535, "", "coordinator, for the command line; 0: any free one")
+      .text("tls_folder", &c.tls_folder, {},
+            "this machine's certificates, see `perdura pki`; empty: no TLS, and loopback alone")
       .text("data_folder", &c.data_folder, {},
             "checkpoints and the coordinator's log; empty: $XDG_DATA_HOME/perdura, for root /var/lib/perdura")
       .text("log_folder", &c.log_folder, {}, "empty: $XDG_STATE_HOME/perdura/log, for root /var/log/perdura")
@@ -148,6 +156,32 @@ config_table fields_of(cluster_config& c) {
               "wait for further workers before a job's first step; under join_timeout_ms")
       .number("log_bytes_max", &c.log_bytes_max, 65536, 1e12, "bytes", "a log file is rotated at this size")
       .number("log_files", &c.log_files, 1, 1000, "files", "rotated ones kept, the current one included");
+  return t;
+}
+
+config_table fields_of(node_config& n) {
+  config_table t;
+  section(t, "labels")
+      .text("host", &n.labels.host, {},
+            "the machine: replicas of a tile avoid sharing it; empty: the machine that the agent runs on")
+      .as("host_label")
+      .text("rack", &n.labels.rack, {}, "the same for a rack; empty: shared with nobody")
+      .text("zone", &n.labels.zone, {}, "the same for a zone; empty: shared with nobody");
+  auto& p = n.preemption;
+  section(t, "preemption")
+      .number("grace_ms", &p.grace, 0, hour_ms, "ms",
+              "from SIGTERM, or a notice without a time, to the machine's end; 0: SIGTERM ends at once")
+      .text("notice_file", &p.notice_file, {},
+            "a file whose appearance says that the machine goes; in it nothing, seconds, or a time as in RFC "
+            "3339")
+      .text("metadata", &p.metadata, {"none", "aws", "gcp", "azure", "url"},
+            "the metadata service that says when the machine goes; url: any answer of status 200 at "
+            "metadata_url")
+      .text("metadata_url", &p.metadata_url, {}, "where it is, if not at the service's usual address")
+      .number("poll_ms", &p.poll, 10, hour_ms, "ms", "how often file and service are asked")
+      .as("notice_poll_ms")
+      .number("request_timeout_ms", &p.request_timeout, 10, hour_ms, "ms", "for the service to answer")
+      .as("metadata_timeout_ms");
   return t;
 }
 
@@ -185,7 +219,8 @@ std::vector<broken_rule> broken_rules(const job_config& j) {
 
 std::vector<broken_rule> broken_rules(const cluster_config& c) {
   std::vector<broken_rule> broken;
-  if (auto allowed = check_host(c.host); !allowed) broken.push_back({{"host"}, allowed.failure().message});
+  if (auto allowed = check_host(c.host, !c.tls_folder.empty()); !allowed)
+    broken.push_back({{"host", "tls_folder"}, allowed.failure().message});
   if (c.port == c.admin_port && c.port != 0)
     broken.push_back({{"admin_port", "port"}, "is " + text(c.port) + ", must differ from port"});
   if (c.lease <= 3 * c.heartbeat)
@@ -196,6 +231,28 @@ std::vector<broken_rule> broken_rules(const cluster_config& c) {
     broken.push_back(too_short("join_timeout_ms", c.join_timeout, "", "step_timeout_ms", c.step_timeout));
   if (c.join_timeout <= c.gather)
     broken.push_back(too_short("join_timeout_ms", c.join_timeout, "", "gather_ms", c.gather));
+  return broken;
+}
+
+std::vector<broken_rule> broken_rules(const node_config& n) {
+  std::vector<broken_rule> broken;
+  const auto check_label = [&](const char* field, const std::string& label) {
+    const bool is_printable =
+        std::all_of(label.begin(), label.end(), [](unsigned char c) { return c > ' ' && c != 0x7f; });
+    if (label.size() > label_bytes_max || !is_printable)
+      broken.push_back({{field}, "must be at most " + text(label_bytes_max) + " bytes without spaces"});
+  };
+  check_label("labels.host", n.labels.host);
+  check_label("labels.rack", n.labels.rack);
+  check_label("labels.zone", n.labels.zone);
+  const auto& p = n.preemption;
+  if (p.metadata == "url" && p.metadata_url.empty())
+    broken.push_back({{"preemption.metadata_url", "preemption.metadata"},
+                      "is empty, must be an address where preemption.metadata is \"url\""});
+  if (!p.metadata_url.empty() && !p.metadata_url.starts_with("http://") &&
+      !p.metadata_url.starts_with("https://"))
+    broken.push_back(
+        {{"preemption.metadata_url"}, "is \"" + p.metadata_url + "\", must start with http:// or https://"});
   return broken;
 }
 

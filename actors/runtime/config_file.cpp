@@ -99,6 +99,13 @@ std::string upper(std::string text) {
   return text;
 }
 
+// As the environment knows a field.
+std::string variable_of(const config_field& f) {
+  return "PERDURA_" + upper(f.section.empty() ? f.key : f.section + "_" + f.key);
+}
+
+const std::string& flag_of(const config_field& f) { return f.flag.empty() ? f.key : f.flag; }
+
 std::string as_flag(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
   return "--" + key;
@@ -117,30 +124,39 @@ result<job_config> parse_job(const std::string& text, const std::string& file_na
   return job;
 }
 
-result<cluster_config> resolve_cluster(const text_map& flags, const text_map& environment,
-                                       const std::optional<file_text>& file) {
-  cluster_config cluster;
-  auto fields = fields_of(cluster);
+result<cluster_file> resolve_file(const text_map& flags, const text_map& environment,
+                                  const std::optional<file_text>& file) {
+  cluster_file all;
+  auto fields = fields_of(all.cluster);
+  for (auto& field : fields_of(all.node)) fields.push_back(std::move(field));
   config_errors errors;
   origins where;
   if (file) file_reader(fields, file->name, errors, where).read(file->text);
   auto overrule = [&](config_field& field, const std::string& text, const std::string& origin) {
-    where[field.key] = origin;
-    if (const auto flaw = set_from_text(field, text); !flaw.empty()) errors.add(origin, field.key, flaw);
+    where[field.name()] = origin;
+    if (const auto flaw = set_from_text(field, text); !flaw.empty()) errors.add(origin, field.name(), flaw);
   };
   for (auto& field : fields) {
-    const std::string variable = "PERDURA_" + upper(field.key);
+    const std::string variable = variable_of(field);
     if (const auto set = environment.find(variable); set != environment.end())
       overrule(field, set->second, "environment " + variable);
-    if (const auto set = flags.find(field.key); set != flags.end())
-      overrule(field, set->second, as_flag(field.key));
+    if (const auto set = flags.find(flag_of(field)); set != flags.end())
+      overrule(field, set->second, as_flag(flag_of(field)));
   }
   for (const auto& [key, value] : flags)
-    if (std::none_of(fields.begin(), fields.end(), [&](const config_field& f) { return f.key == key; }))
+    if (std::none_of(fields.begin(), fields.end(), [&](const config_field& f) { return flag_of(f) == key; }))
       errors.add(as_flag(key), key, "is unknown");
-  check_rules(cluster, file ? file->name : "", where, errors);
+  check_rules(all.cluster, file ? file->name : "", where, errors);
+  check_rules(all.node, file ? file->name : "", where, errors);
   if (!errors.empty()) return errors.all();
-  return cluster;
+  return all;
+}
+
+result<cluster_config> resolve_cluster(const text_map& flags, const text_map& environment,
+                                       const std::optional<file_text>& file) {
+  auto all = resolve_file(flags, environment, file);
+  if (!all) return all.failure();
+  return std::move(all->cluster);
 }
 
 }  // namespace perdura::runtime

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/base/config.hpp"
+#include "actors/base/node_config.hpp"
 #include "actors/base/result.hpp"
 
 namespace perdura::runtime {
@@ -21,8 +22,16 @@ struct file_text {
 };
 using text_map = std::map<std::string, std::string>;
 
-// A flag outranks the environment, that the file, that the default. `flags` by key ("lease_ms"),
-// `environment` by variable (PERDURA_LEASE_MS; others are ignored).
+// All that a cluster's file says.
+struct cluster_file {
+  cluster_config cluster;
+  node_config node;
+};
+
+// A flag outranks the environment, that the file, that the default. `flags` by key ("lease_ms",
+// "host_label"), `environment` by variable (PERDURA_LEASE_MS, PERDURA_LABELS_HOST; others are ignored).
+result<cluster_file> resolve_file(const text_map& flags, const text_map& environment,
+                                  const std::optional<file_text>& file);
 result<cluster_config> resolve_cluster(const text_map& flags, const text_map& environment,
                                        const std::optional<file_text>& file);
 
@@ -35,6 +44,7 @@ result<file_text> read_config_file(const std::string& path);
 std::vector<std::string> cluster_file_candidates(const text_map& environment);
 
 // All of the above for a process: `path` ("" if no --config was given), then the candidates.
+result<cluster_file> load_file(const text_map& flags, const std::string& path);
 result<cluster_config> load_cluster(const text_map& flags, const std::string& path);
 
 text_map process_environment();

@@ -150,6 +150,7 @@ std::string did_you_mean(const std::string& key, const std::vector<std::string>&
 std::string config_reference() {
   job_config job;
   cluster_config cluster;
+  node_config node;
   std::string out =
       "## Job file\n\n`perdura submit FILE`. All keys are optional; unknown keys are refused.\n";
   append_reference(out, fields_of(job));
@@ -157,8 +158,11 @@ std::string config_reference() {
       "\n## Cluster file\n\nThe first of `$PERDURA_CONFIG`, `./perdura.toml`, "
       "`$XDG_CONFIG_HOME/perdura/cluster.toml` (`~/.config`), `/etc/perdura/cluster.toml`. A flag "
       "(`--port`, `--admin-port`, `--data`, `--log`) "
-      "outranks the environment (`PERDURA_LEASE_MS`), that the file, that the default.\n";
+      "outranks the environment (`PERDURA_LEASE_MS`, in a section `PERDURA_LABELS_RACK`), that the file, "
+      "that "
+      "the default. The sections are for the node agents.\n";
   append_reference(out, fields_of(cluster));
+  append_reference(out, fields_of(node));
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/base/config.hpp"
+#include "actors/base/node_config.hpp"
 #include "actors/base/result.hpp"
 
 namespace perdura::runtime {
@@ -26,6 +27,7 @@ struct config_field {
   double most = 0;
   std::vector<std::string> choices;  // of a string; none: any
   std::string why;
+  std::string flag = {};  // where it is called otherwise on the command line than in the file
 
   std::string name() const { return section.empty() ? key : section + "." + key; }
 };
@@ -33,6 +35,7 @@ using config_table = std::vector<config_field>;
 
 config_table fields_of(job_config& job);
 config_table fields_of(cluster_config& cluster);
+config_table fields_of(node_config& node);
 
 // Everything that is wrong with a file, one line each: "where: field: what is wrong and what is allowed".
 class config_errors {
@@ -58,6 +61,7 @@ struct broken_rule {
 };
 std::vector<broken_rule> broken_rules(const job_config& job);
 std::vector<broken_rule> broken_rules(const cluster_config& cluster);
+std::vector<broken_rule> broken_rules(const node_config& node);
 
 // Sets a field, or says what is wrong and what is allowed.
 std::string set_number(config_field& field, double number, bool is_integer);

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "actors/base/log.hpp"
+#include "actors/runtime/system.hpp"
 #include "actors/wire/compat.hpp"
 
 namespace perdura::runtime {
@@ -118,8 +119,7 @@ result<caf::strong_actor_ptr> connect_lane::attempt() {
   if (auto reachable = probe_tcp(to_, pace_.probe_timeout); !reachable) return reachable.failure();
   result<caf::strong_actor_ptr> outcome = unreachable(to_, "no answer");
   caf::scoped_actor self{system_};
-  self->request(system_.middleman().actor_handle(), pace_.handshake_timeout, caf::connect_atom_v, to_.host,
-                to_.port)
+  self->request(connector(system_), pace_.handshake_timeout, caf::connect_atom_v, to_.host, to_.port)
       .receive(
           [&](const caf::node_id&, caf::strong_actor_ptr actor, const std::set<std::string>& offered) {
             if (actor == nullptr)

@@ -38,6 +38,12 @@ std::string host_name() {
   return name[0] == '\0' ? "localhost" : name;
 }
 
+std::string machine_label() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return file >> id ? id : host_name();
+}
+
 std::uint64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::uint64_t size = 0, resident = 0;

@@ -16,6 +16,10 @@ result<std::filesystem::path> find_program(const std::string& name);
 // This machine's, as it calls itself; "localhost" if it has none.
 std::string host_name();
 
+// The same for all processes on one machine, in whichever container, and for no two machines, not even
+// clones: the kernel's boot id. Where there is none: host_name().
+std::string machine_label();
+
 // Of this process; 0 if the kernel does not say.
 std::uint64_t resident_bytes();
 

@@ -1,6 +1,7 @@
 #include "actors/runtime/system.hpp"
 
 #include <caf/actor_registry.hpp>
+#include <caf/openssl/manager.hpp>
 #include <caf/scoped_actor.hpp>
 
 #include "actors/runtime/bounded_middleman.hpp"
@@ -13,7 +14,7 @@ namespace {
 constexpr std::chrono::seconds publish_timeout{10};
 }  // namespace
 
-system_config::system_config() {
+system_config::system_config(const tls::identity* identity) {
   wire::add_message_types(*this);
   load<bounded_middleman>();
   set("scheduler.policy", caf::atom("sharing"));
@@ -24,9 +25,21 @@ system_config::system_config() {
   set("middleman.connection-timeout", caf::timespan{connection_timeout});
   set("logger.file-verbosity", caf::atom("quiet"));
   set("logger.console", caf::atom("none"));
+  if (identity == nullptr) return;
+  load<caf::openssl::manager>();
+  openssl_certificate = identity->certificate_file;
+  openssl_key = identity->key_file;
+  openssl_cafile = identity->ca_file;
 }
 
-actor_process::actor_process() : system_(config_) { refuse_remote_control(system_); }
+actor_process::actor_process(tls::identity_ptr identity) : config_(identity.get()), system_(config_) {
+  refuse_remote_control(system_);
+}
+
+caf::io::middleman_actor connector(caf::actor_system& system) {
+  return system.has_openssl_manager() ? system.openssl_manager().actor_handle()
+                                      : system.middleman().actor_handle();
+}
 
 void refuse_remote_control(caf::actor_system& system) {
   // Peers reach these by name through the registry; CAF itself keeps its own pointers to them.
@@ -36,13 +49,13 @@ void refuse_remote_control(caf::actor_system& system) {
 
 result<std::uint16_t> publish(caf::actor_system& system, const caf::strong_actor_ptr& actor,
                               std::set<std::string> interface, const endpoint& at) {
-  if (auto allowed = check_host(at.host); !allowed) return allowed.failure();
+  if (auto allowed = check_host(at.host, system.has_openssl_manager()); !allowed) return allowed.failure();
   const std::string address = at.host == "localhost" ? "127.0.0.1" : at.host;
   result<std::uint16_t> port = error{errc::internal, ""};
   caf::scoped_actor self{system};
   // SO_REUSEADDR: a coordinator that is started again takes its port at once.
-  self->request(system.middleman().actor_handle(), publish_timeout, caf::publish_atom_v, at.port, actor,
-                std::move(interface), address, true)
+  self->request(connector(system), publish_timeout, caf::publish_atom_v, at.port, actor, std::move(interface),
+                address, true)
       .receive([&](std::uint16_t bound) { port = bound; },
                [&](const caf::error& e) {
                  port = error{errc::unavailable,

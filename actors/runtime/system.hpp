@@ -1,5 +1,6 @@
 // How every process of the cluster runs CAF: few threads that sleep when idle, the middleman, heartbeats
-// between processes, no remote spawn and no remote configuration, published on loopback alone.
+// between processes, no remote spawn and no remote configuration, TLS where the cluster has certificates and
+// loopback alone where it has none.
 #pragma once
 
 #include <caf/actor_system.hpp>
@@ -11,6 +12,7 @@
 #include "actors/base/config.hpp"
 #include "actors/base/control.hpp"
 #include "actors/base/result.hpp"
+#include "actors/tls/identity.hpp"
 
 namespace perdura::runtime {
 
@@ -23,13 +25,14 @@ inline constexpr std::chrono::milliseconds connection_timeout{10'000};
 
 class system_config : public caf::actor_system_config {
  public:
-  system_config();
+  explicit system_config(const tls::identity* identity);
 };
 
 // An actor system that peers cannot spawn into or configure.
 class actor_process {
  public:
-  actor_process();
+  // All connections are TLS, both sides with certificates, where an identity is given.
+  explicit actor_process(tls::identity_ptr identity = nullptr);
   caf::actor_system& system() { return system_; }
   const system_config& config() const { return config_; }
 
@@ -41,6 +44,9 @@ class actor_process {
 // Takes away what lets a peer spawn actors and set options here. Done by actor_process; for tests' own
 // systems.
 void refuse_remote_control(caf::actor_system& system);
+
+// Whom to ask for connections and ports: CAF's own, or that for TLS.
+caf::io::middleman_actor connector(caf::actor_system& system);
 
 // Gives the port, which the operating system chooses if 0. Waits without a timeout on CAF's I/O thread, for
 // milliseconds: call it from main, not from a scheduled actor.

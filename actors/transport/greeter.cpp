@@ -24,26 +24,39 @@ greeter::greeter(stream s, handshake h, owner& o, std::chrono::milliseconds vani
 void greeter::dial(const asio::ip::tcp::endpoint& where, std::chrono::milliseconds deadline) {
   remote_ = name_of(where);
   arm(deadline, "connection or handshake");
-  stream_.async_connect(where, [self = shared_from_this()](error_code failure) {
+  stream_.lowest().async_connect(where, [self = shared_from_this()](error_code failure) {
     if (self->over_) return;
     if (failure) return self->fail("cannot connect: " + failure.message());
     prepare(self->stream_, self->vanish_);
-    self->send(self->handshake_.hello());
+    self->secure(stream::side::client);
   });
 }
 
 void greeter::answer(std::chrono::milliseconds deadline) {
   error_code failure;
-  remote_ = name_of(stream_.remote_endpoint(failure));
+  remote_ = name_of(stream_.lowest().remote_endpoint(failure));
   prepare(stream_, vanish_);
   arm(deadline, "handshake");
-  read();
+  secure(stream::side::server);
+}
+
+void greeter::secure(stream::side as) {
+  stream_.async_secure(as, [self = shared_from_this()](error_code failure) {
+    if (self->over_) return;
+    if (failure) return self->fail(self->stream_.reason_of_handshake(failure));
+    if (auto peer = self->stream_.check_peer(tls::role::worker); !peer)
+      return self->fail(peer.failure().message);
+    if (self->is_dialer())
+      self->send(self->handshake_.hello());
+    else
+      self->read();
+  });
 }
 
 void greeter::park(std::chrono::milliseconds deadline) {
   arm(deadline, "order to hold a link to it");
   // Until it is welcome the peer has nothing to say: bytes or an end both end the wait.
-  stream_.async_wait(stream::wait_read, [self = shared_from_this()](error_code failure) {
+  stream_.lowest().async_wait(stream::socket::wait_read, [self = shared_from_this()](error_code failure) {
     if (self->over_ || failure) return;
     self->fail("it went away, or spoke out of turn, while it waited to be named");
   });
@@ -52,15 +65,13 @@ void greeter::park(std::chrono::milliseconds deadline) {
 void greeter::abandon() {
   over_ = true;
   timer_.cancel();
-  error_code ignored;
-  stream_.close(ignored);
+  stream_.close();
 }
 
 stream greeter::take() {
   over_ = true;
   timer_.cancel();
-  error_code ignored;
-  stream_.cancel(ignored);
+  stream_.cancel();
   return std::move(stream_);
 }
 

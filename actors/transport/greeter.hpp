@@ -1,4 +1,5 @@
-// A connection that is not a link yet: shakes hands within a deadline. Lives on the links' thread.
+// A connection that is not a link yet: shakes hands within a deadline, TLS's first where there are
+// certificates. Lives on the links' thread.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -38,6 +39,7 @@ class greeter : public std::enable_shared_from_this<greeter> {
 
  private:
   void arm(std::chrono::milliseconds deadline, const char* what);
+  void secure(stream::side as);
   void send(const greeting& g);
   void read();
   void obey(const handshake::step& s);

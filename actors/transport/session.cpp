@@ -55,8 +55,7 @@ void session::start() {
 void session::stop() {
   over_ = true;
   outbox_.close();
-  error_code ignored;
-  stream_.close(ignored);
+  stream_.close();
 }
 
 send_status session::send(message&& m) {
@@ -105,8 +104,7 @@ void session::on_written(const error_code& failure, std::size_t bytes) {
   if (failure) {
     // What the peer sent before it died may still be there: read on until the end, which is near now.
     write_failure_ = reason_of(failure);
-    error_code ignored;
-    stream_.shutdown(stream::shutdown_both, ignored);
+    stream_.shut_down();
     return;
   }
   writing_ = false;

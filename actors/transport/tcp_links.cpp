@@ -73,6 +73,7 @@ class tcp_links final : public links, public greeter::owner, public session::own
 
   const tcp_options options_;
   const link_events events_;
+  std::unique_ptr<asio::ssl::context> tls_;  // before io_: streams that end with it use it
   asio::io_context io_{1};
   asio::ip::tcp::acceptor acceptor_{io_};
   asio::steady_timer accept_timer_{io_};
@@ -101,8 +102,13 @@ tcp_links::tcp_links(tcp_options options, link_events events)
       jitter_(static_cast<std::minstd_rand::result_type>(options_.self.low ^ options_.self.high)) {}
 
 result<void> tcp_links::open() {
-  auto where = loopback_endpoint({options_.host, options_.port}, "listen for links on");
+  auto where = endpoint_of({options_.host, options_.port}, "listen for links on", options_.tls != nullptr);
   if (!where) return where.failure();
+  if (options_.tls) {
+    auto made = make_tls_context(*options_.tls);
+    if (!made) return made.failure();
+    tls_ = std::move(*made);
+  }
   error_code failure;
   acceptor_.open(where->protocol(), failure);
   if (!failure) {
@@ -211,14 +217,15 @@ void tcp_links::forget(named_peer& p) {
 
 void tcp_links::dial(const incarnation& who, named_peer& p) {
   p.retry.cancel();
-  const auto where = loopback_endpoint(p.where, "dial a peer at");
+  const auto where = endpoint_of(p.where, "dial a peer at", tls_ != nullptr);
   if (!where || where->port() == 0) {
     note_dial_failure(who, p, where ? "its port is 0" : where.failure().message);
     return dial_later(who, p);
   }
-  p.dialing = std::make_shared<greeter>(
-      stream(io_), handshake::of_dialer(options_.self, who, options_.cookie, fresh_nonce()), *this,
-      options_.vanish_timeout);
+  p.dialing =
+      std::make_shared<greeter>(stream(stream::socket(io_), tls_.get()),
+                                handshake::of_dialer(options_.self, who, options_.cookie, fresh_nonce()),
+                                *this, options_.vanish_timeout);
   // The other side may wait to be told of us before it welcomes us.
   p.dialing->dial(*where, options_.handshake_timeout + options_.parking_timeout);
 }
@@ -245,7 +252,7 @@ void tcp_links::note_dial_failure(const incarnation& who, named_peer& p, const s
 // ----------------------------------------------------------------------------------------------
 
 void tcp_links::accept() {
-  acceptor_.async_accept([this](error_code failure, stream s) {
+  acceptor_.async_accept([this](error_code failure, stream::socket s) {
     if (failure == asio::error::operation_aborted) return;
     if (failure) {
       note_refusal("cannot accept a connection: " + failure.message());
@@ -261,9 +268,10 @@ void tcp_links::accept() {
       note_refusal("more than " + std::to_string(options_.handshakes_max) +
                    " connections at once are shaking hands; the oldest was closed");
     }
-    shaking_.push_back(std::make_shared<greeter>(
-        std::move(s), handshake::of_acceptor(options_.self, options_.cookie, fresh_nonce()), *this,
-        options_.vanish_timeout));
+    shaking_.push_back(
+        std::make_shared<greeter>(stream(std::move(s), tls_.get()),
+                                  handshake::of_acceptor(options_.self, options_.cookie, fresh_nonce()),
+                                  *this, options_.vanish_timeout));
     shaking_.back()->answer(options_.handshake_timeout);
     accept();
   });

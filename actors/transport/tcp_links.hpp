@@ -7,14 +7,16 @@
 #include <memory>
 #include <string>
 
+#include "actors/tls/identity.hpp"
 #include "actors/transport/link.hpp"
 
 namespace perdura::transport {
 
 struct tcp_options {
   incarnation self;
-  std::string host = "127.0.0.1";  // only loopback until the cluster has its certificates
+  std::string host = "127.0.0.1";  // loopback, or with `tls` any address of this machine that peers can reach
   std::uint16_t port = 0;          // 0: any that is free
+  tls::identity_ptr tls;           // a worker's; links are then TLS, and only workers are let in
   std::string cookie;              // the cluster's secret; both sides of a link prove that they know it
   std::size_t send_queue_bytes = 64U << 20;  // of each link
   std::chrono::milliseconds handshake_timeout{2000};

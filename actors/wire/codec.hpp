@@ -26,7 +26,9 @@ namespace perdura::wire {
   X(child_exit)                  \
   X(order_envelope)              \
   X(node_order)                  \
-  X(node_notice)
+  X(node_notice)                 \
+  X(challenge_request)           \
+  X(role_challenge)
 
 // All of a frame but its blob.
 std::vector<std::byte> encode_head(const frame& f);

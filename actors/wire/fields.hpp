@@ -102,10 +102,13 @@ PERDURA_WIRE_STRUCT(frame, 0, &frame::timeline, &frame::at, &frame::plan, &frame
 
 // control.hpp: worker to coordinator. A hello starts with what decides whether the rest can be read.
 PERDURA_WIRE_STRUCT(endpoint, 0, &endpoint::host, &endpoint::port)
+PERDURA_WIRE_STRUCT(role_proof, 0, &role_proof::certificate, &role_proof::signature)
+PERDURA_WIRE_STRUCT(challenge_request, 0, &challenge_request::who, &challenge_request::nonce)
+PERDURA_WIRE_STRUCT(role_challenge, 0, &role_challenge::nonce, &role_challenge::coordinator)
 PERDURA_WIRE_STRUCT(worker_hello, 0, &worker_hello::protocol, &worker_hello::type_table, &worker_hello::who,
                     &worker_hello::node, &worker_hello::name, &worker_hello::link,
                     &worker_hello::numeric_class, &worker_hello::term, &worker_hello::at, &worker_hello::plan,
-                    &worker_hello::newest, &worker_hello::pid)
+                    &worker_hello::newest, &worker_hello::pid, &worker_hello::proof)
 PERDURA_WIRE_ENUM(worker_phase, finished)
 PERDURA_WIRE_STRUCT(heartbeat, 0, &heartbeat::who, &heartbeat::step, &heartbeat::phase,
                     &heartbeat::slots_done, &heartbeat::slot_seconds, &heartbeat::resident_bytes)
@@ -136,7 +139,7 @@ PERDURA_WIRE_STRUCT(worker_report, 0, &worker_report::message)
 PERDURA_WIRE_STRUCT(node_labels, 0, &node_labels::host, &node_labels::rack, &node_labels::zone)
 PERDURA_WIRE_STRUCT(node_hello, 0, &node_hello::protocol, &node_hello::type_table, &node_hello::who,
                     &node_hello::name, &node_hello::host, &node_hello::devices, &node_hello::pid,
-                    &node_hello::labels, &node_hello::going)
+                    &node_hello::labels, &node_hello::going, &node_hello::proof)
 PERDURA_WIRE_STRUCT(node_notice, 0, &node_notice::who, &node_notice::deadline_ms, &node_notice::why)
 PERDURA_WIRE_STRUCT(node_heartbeat, 0, &node_heartbeat::who, &node_heartbeat::workers_alive,
                     &node_heartbeat::resident_bytes)

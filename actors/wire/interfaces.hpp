@@ -24,7 +24,13 @@ using coordinator_actor = caf::typed_actor<
     // From a node agent. Keeps the node's lease.
     cast<node_heartbeat>,
     // From a node agent: a worker process has ended. The surest and quickest notice of a death.
-    cast<child_exit>>;
+    cast<child_exit>,
+    // From a node agent whose machine is about to go, on each connection. What comes back, when its workers
+    // hold nothing any more, is an order to stop.
+    cast<node_notice>,
+    // From a worker or node agent, before its hello, where the cluster has certificates. Errors: refused (it
+    // has none).
+    rpc<role_challenge, challenge_request>>;
 
 // In a worker; the sender of its hellos.
 using worker_control_actor = caf::typed_actor<

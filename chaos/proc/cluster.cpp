@@ -10,10 +10,11 @@
 #include <regex>
 #include <set>
 
+#include "actors/tls/authority.hpp"
+
 namespace perdura::chaos {
 namespace {
 
-constexpr const char* host = "127.0.0.1";
 constexpr milliseconds start_limit{20000};
 constexpr std::size_t report_lines = 40;
 
@@ -79,7 +80,18 @@ cluster::cluster(cluster_options options) : options_(std::move(options)), tag_(r
   }
   std::filesystem::create_directories(folder_ / "logs");
   std::filesystem::create_directories(folder_ / "traces");
-  std::ofstream(folder_ / "cluster.toml") << options_.settings << "\n";
+  std::ofstream file(folder_ / "cluster.toml");
+  file << options_.settings << "\nhost = \"" << options_.host << "\"\n";
+  if (!options_.tls) return;
+  make_certificates();
+  file << "tls_folder = \"" << certificates().string() << "\"\n";
+}
+
+void cluster::make_certificates() {
+  if (auto made = tls::make_authority(authority(), true); !made) throw failure(made.failure().message);
+  for (const auto as : tls::all_roles)
+    if (auto made = tls::issue(authority(), {.who = {as, "here"}, .hosts = {}}, certificates(), true); !made)
+      throw failure(made.failure().message);
 }
 
 cluster::~cluster() {
@@ -97,7 +109,8 @@ void cluster::start_coordinator() {
                            "--admin-port", std::to_string(admin_port_), "--data", (folder_ / "data").string(),
                            "--log", (folder_ / "logs").string()},
              .environment = environment(),
-             .output = output});
+             .output = output,
+             .network = options_.network});
   wait_until("the coordinator to be ready", start_limit, [&] {
     if (auto code = coordinator_->wait(milliseconds{0}))
       throw failure("the coordinator ended with " + std::to_string(*code) + ":\n" +
@@ -125,19 +138,29 @@ void cluster::kill_coordinator() {
 
 void cluster::start_node(const node_options& node) {
   if (nodes_.contains(node.name)) throw failure("there is a node " + node.name + " already");
-  std::vector<std::string> arguments{"--join",    address(),
-                                     "--name",    node.name,
-                                     "--devices", std::to_string(node.devices),
-                                     "--log",     (folder_ / "logs").string()};
+  std::vector<std::string> arguments{"--join",       node.join.empty() ? address() : node.join,
+                                     "--name",       node.name,
+                                     "--devices",    std::to_string(node.devices),
+                                     "--log",        (folder_ / "logs").string(),
+                                     "--host-label", node.name};  // as if each were a machine
+  arguments.insert(arguments.end(), node.more.begin(), node.more.end());
+  if (options_.tls) arguments.insert(arguments.end(), {"--tls", certificates().string()});
   if (!node.fault.empty()) arguments.insert(arguments.end(), {"--fault", node.fault});
   nodes_.emplace(node.name, process(launch{.program = options_.programs / "perdura-node",
                                            .arguments = std::move(arguments),
                                            .environment = environment(),
-                                           .output = folder_ / "logs" / (node.name + ".out")}));
+                                           .output = folder_ / "logs" / (node.name + ".out"),
+                                           .network = node.network}));
 }
 
 void cluster::kill_node(const std::string& node) {
   if (nodes_.erase(node) == 0) throw failure("there is no node " + node + " to kill");
+}
+
+process& cluster::node(const std::string& name) {
+  const auto found = nodes_.find(name);
+  if (found == nodes_.end()) throw failure("there is no node " + name);
+  return found->second;
 }
 
 void cluster::kill_all() {
@@ -185,7 +208,13 @@ void cluster::continue_worker(const std::string& name) { signal_worker(name, SIG
 
 admin::admin_api& cluster::admin() {
   if (!admin_) {
-    auto client = admin::connect(host, admin_port_);
+    admin::client_options options;
+    if (options_.tls) {
+      auto identity = tls::load_identity(certificates(), tls::role::admin);
+      if (!identity) throw failure(identity.failure().message);
+      options.tls = *identity;
+    }
+    auto client = admin::connect(options_.host, admin_port_, options);
     if (!client) throw failure("no admin connection: " + client.failure().message);
     admin_ = std::move(client).value();
   }

@@ -43,6 +43,9 @@ struct cluster_options {
   std::filesystem::path folder{};                     // data and logs; empty: a temporary one
   std::string settings = quick_settings();            // of the cluster file
   bool forget_failures = false;                       // do not print logs on failure
+  bool tls = false;                                   // with a CA of its own, see certificates()
+  std::string host = "127.0.0.1";                     // where the coordinator listens
+  int network = -1;                                   // the coordinator's network namespace; -1: ours
 
   // The folder that the running program is in.
   static std::filesystem::path program_folder();
@@ -54,6 +57,9 @@ struct node_options {
   std::string name;
   unsigned devices = 1;
   std::string fault{};  // "kill:STEP:PHASE" or "stop:STEP:PHASE", for the first life of its first worker
+  std::vector<std::string> more{};  // further words for its agent
+  std::string join{};               // HOST:PORT; empty: the coordinator itself
+  int network = -1;                 // its network namespace; -1: ours
 };
 
 class cluster {
@@ -68,6 +74,7 @@ class cluster {
   void kill_coordinator();
   void start_node(const node_options& node);
   void kill_node(const std::string& node);  // the agent; its workers die with it
+  process& node(const std::string& name);   // the agent
   void kill_all();                          // SIGKILL to every process at once
   // Asks the coordinator to end the cluster; gives back whether every process ended within the limit.
   bool shut_down(milliseconds limit);
@@ -105,7 +112,12 @@ class cluster {
                 milliseconds limit = default_limit);
 
   const std::filesystem::path& folder() const { return folder_; }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  const std::string& host() const { return options_.host; }
+  std::uint16_t port() const { return port_; }
+  std::string address() const { return options_.host + ":" + std::to_string(port_); }
+  // With `tls`: the CA's folder, and the one with the certificates of all roles that all processes here use.
+  std::filesystem::path authority() const { return folder_ / "pki"; }
+  std::filesystem::path certificates() const { return folder_ / "pki" / "here"; }
   std::uint16_t admin_port() const { return admin_port_; }
   std::string logs(std::size_t lines) const;
 
@@ -114,6 +126,7 @@ class cluster {
  private:
   void signal_worker(const std::string& worker, int number);
   std::vector<std::string> environment() const;
+  void make_certificates();
   template <class T>
   T ask(const std::string& what, const std::function<result<T>(admin::admin_api&)>& question);
 

@@ -1,6 +1,7 @@
 #include "chaos/proc/process.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,10 +31,11 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }
 
 // In the child, between fork and exec: system calls alone.
-[[noreturn]] void become(char** arguments, char** environment, int output, pid_t parent) {
+[[noreturn]] void become(char** arguments, char** environment, int output, int network, pid_t parent) {
   ::setpgid(0, 0);  // a terminal's Ctrl-C is for whoever started us; it ends its children itself
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(cannot_execute);
+  if (network >= 0 && ::setns(network, CLONE_NEWNET) != 0) ::_exit(cannot_execute);
   int input = ::open("/dev/null", O_RDONLY);
   ::dup2(input, STDIN_FILENO);
   ::dup2(output, STDOUT_FILENO);
@@ -63,7 +65,7 @@ process::process(const launch& what) {
   if (output < 0) throw failure("cannot write " + target.string() + ": " + std::strerror(errno));
   pid_t parent = ::getpid();
   pid_ = ::fork();
-  if (pid_ == 0) become(argv.data(), envp.data(), output, parent);
+  if (pid_ == 0) become(argv.data(), envp.data(), output, what.network, parent);
   ::close(output);
   if (pid_ < 0) throw failure("cannot start " + what.program.string() + ": " + std::strerror(errno));
 }

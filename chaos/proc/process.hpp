@@ -27,6 +27,7 @@ struct launch {
   std::vector<std::string> arguments{};
   std::vector<std::string> environment{};  // NAME=VALUE, on top of ours
   std::filesystem::path output{};          // standard output and error; empty: discarded
+  int network = -1;                        // a network namespace's descriptor; -1: ours
 };
 
 class process {

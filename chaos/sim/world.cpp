@@ -109,7 +109,7 @@ void world::inject_fault() {
     case 9:
       if (live.size() < 2) return;
       trace("drain w" + std::to_string(victim));
-      with_coordinator([&](auto& c) { c.drain(processes_[victim]->id, now()); });
+      with_coordinator([&](auto& c) { c.drain({processes_[victim]->id}, std::nullopt, "fault", now()); });
       // Now and then all that it leaves for die while it goes.
       if (chance(0.3))
         at(clock_ + random(500, 12'000), [this, victim] {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "coordinator/admin/convert.hpp"
+#include "coordinator/admin/tls_context.hpp"
 
 namespace perdura::admin {
 
@@ -27,6 +28,7 @@ class remote final : public admin_api {
   ~remote() noexcept override = default;
 
   result<void> open(const std::string& host, std::uint16_t port);
+  result<void> secure();
 
   result<cluster_status> status() override { return ask<cluster_status>(observer_->statusRequest()); }
   result<std::vector<node_info>> nodes() override { return ask_list<node_info>(observer_->nodesRequest()); }
@@ -138,12 +140,32 @@ class remote final : public admin_api {
   std::string address_;
   client_options options_;
   std::shared_ptr<kj::AsyncIoContext> loop_;
+  kj::Own<kj::TlsContext> tls_;
   kj::Own<kj::AsyncIoStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
   std::optional<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
   std::optional<schema::Observer::Client> observer_;
   std::optional<schema::Operator::Client> operator_;
 };
+
+result<void> remote::secure() {
+  auto made = make_tls_context(*options_.tls);
+  if (!made) return made.failure();
+  tls_ = kj::mv(*made);
+  const auto coordinator = tls::dns_name_of(tls::role::coordinator);
+  try {
+    stream_ = within(options_.connect_timeout, tls_->wrapClient(kj::mv(stream_), coordinator.c_str()))
+                  .wait(loop_->waitScope);
+    return {};
+  } catch (const kj::Exception& e) {
+    if (e.getType() == kj::Exception::Type::OVERLOADED)
+      return error{errc::unavailable, "what listens at " + address_ + " does not answer within " +
+                                          std::to_string(options_.connect_timeout.count()) + " ms"};
+    return error{errc::refused, "what listens at " + address_ +
+                                    " is no coordinator of this cluster over TLS: " +
+                                    std::string(e.getDescription().cStr())};
+  }
+}
 
 result<void> remote::open(const std::string& host, std::uint16_t port) {
   try {
@@ -156,6 +178,8 @@ result<void> remote::open(const std::string& host, std::uint16_t port) {
   } catch (const kj::Exception& e) {
     return error{errc::unavailable, "no coordinator answers at " + address_};
   }
+  if (options_.tls)
+    if (auto secured = secure(); !secured) return secured;
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT);
   rpc_.emplace(capnp::makeRpcClient(*network_));
   capnp::MallocMessageBuilder id;
@@ -175,7 +199,11 @@ result<void> remote::open(const std::string& host, std::uint16_t port) {
     if (e.getType() == kj::Exception::Type::OVERLOADED)
       return error{errc::unavailable, "what listens at " + address_ + " does not answer within " +
                                           std::to_string(options_.connect_timeout.count()) + " ms"};
-    return error{errc::unavailable, "what listens at " + address_ + " is no coordinator's admin port"};
+    return error{
+        errc::unavailable,
+        "what listens at " + address_ +
+            (options_.tls ? " does not let us in; is ours an admin's certificate of its cluster?"
+                          : " is no coordinator's admin port, or one with TLS: then set tls_folder")};
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "actors/tls/identity.hpp"
 #include "coordinator/admin/service.hpp"
 
 namespace perdura::admin {
@@ -14,6 +15,7 @@ struct client_options {
   std::chrono::milliseconds connect_timeout{3000};
   std::chrono::milliseconds call_timeout{15000};  // and what events are held, on top
   std::string name = "perdura";
+  tls::identity_ptr tls{};  // an admin's, where the cluster has certificates
 };
 
 // Errors: nobody listens there (unavailable), it does not answer (timeout), it speaks another version.

@@ -12,6 +12,7 @@
 #include "actors/base/log.hpp"
 #include "coordinator/admin/bounded_stream.hpp"
 #include "coordinator/admin/facets.hpp"
+#include "coordinator/admin/tls_context.hpp"
 
 namespace perdura::admin {
 
@@ -79,8 +80,9 @@ class loop final : kj::TaskSet::ErrorHandler {
  public:
   loop(kj::AsyncIoContext& io, admin_service& service, const server_options& options,
        std::atomic<std::uint32_t>& count, std::atomic<std::uint64_t>& accepted,
-       std::atomic<std::uint64_t>& cut_off)
-      : shared_{service, options, io.provider->getTimer(), {}},
+       std::atomic<std::uint64_t>& cut_off, kj::Own<kj::TlsContext> tls)
+      : tls_(kj::mv(tls)),
+        shared_{service, options, io.provider->getTimer(), {}},
         count_(count),
         accepted_(accepted),
         cut_off_(cut_off),
@@ -89,10 +91,12 @@ class loop final : kj::TaskSet::ErrorHandler {
   event_signal& events() { return shared_.events; }
 
   kj::Promise<void> accept_from(kj::ConnectionReceiver& listener) {
-    return listener.accept().then([this, &listener](kj::Own<kj::AsyncIoStream> socket) {
+    return listener.acceptAuthenticated().then([this, &listener](kj::AuthenticatedStream peer) {
       ++accepted_;
-      if (connections_.size() >= shared_.options.connections_max) drop_longest_silent();
-      add(kj::mv(socket));
+      if (tls_.get() == nullptr)
+        admit(kj::mv(peer.stream));
+      else
+        secure(kj::mv(peer));
       return accept_from(listener);
     });
   }
@@ -110,6 +114,44 @@ class loop final : kj::TaskSet::ErrorHandler {
   }
 
  private:
+  using hand = kj::Own<kj::PromiseFulfiller<void>>;
+
+  // TLS's handshake, within the time of a login; of too many at once the oldest goes.
+  void secure(kj::AuthenticatedStream peer) {
+    std::string from = peer.peerIdentity->toString().cStr();
+    if (shaking_.size() >= shared_.options.connections_max)
+      shaking_.front()->reject(KJ_EXCEPTION(OVERLOADED, "too many shake hands at once"));
+    auto given_up = kj::newPromiseAndFulfiller<void>();
+    const auto place = shaking_.insert(shaking_.end(), kj::mv(given_up.fulfiller));
+    auto leave = kj::defer([this, place] { shaking_.erase(place); });
+    auto shaken =
+        shared_.timer.timeoutAfter(duration(shared_.options.login_max), tls_->wrapServer(kj::mv(peer)))
+            .then([this, from](kj::AuthenticatedStream secured) {
+              auto& shown = kj::downcast<kj::TlsPeerIdentity>(*secured.peerIdentity);
+              const std::string who = shown.getCommonName().cStr();
+              if (!who.starts_with(tls::uri_of({tls::role::admin, ""})))
+                return refuse(from, "it shows the certificate of " + who + ", not of an admin");
+              admit(kj::mv(secured.stream));
+            });
+    tasks_.add(shaken.exclusiveJoin(kj::mv(given_up.promise))
+                   .catch_([this, from](kj::Exception&& e) { refuse(from, text_of(e)); })
+                   .attach(kj::mv(leave)));
+  }
+
+  void refuse(const std::string& from, const std::string& why) {
+    ++cut_off_;
+    const auto now = shared_.timer.now();
+    const bool is_rare = now - last_refusal_ > 100 * kj::MILLISECONDS;
+    if (is_rare) last_refusal_ = now;
+    log::write(is_rare ? log::level::warn : log::level::debug,
+               "admin: refused a client from " + from + ": " + why);
+  }
+
+  void admit(kj::Own<kj::AsyncIoStream> socket) {
+    if (connections_.size() >= shared_.options.connections_max) drop_longest_silent();
+    add(kj::mv(socket));
+  }
+
   void add(kj::Own<kj::AsyncIoStream> socket) {
     auto flooded = [this, socket = socket.get()] {
       for (auto* c : connections_)
@@ -150,12 +192,15 @@ class loop final : kj::TaskSet::ErrorHandler {
 
   void taskFailed(kj::Exception&& e) override { log::debug("admin: a connection ended: " + text_of(e)); }
 
+  kj::Own<kj::TlsContext> tls_;  // null: plain
   shared_state shared_;
   std::atomic<std::uint32_t>& count_;
   std::atomic<std::uint64_t>& accepted_;
   std::atomic<std::uint64_t>& cut_off_;
   std::list<connection*> connections_;
+  std::list<hand> shaking_;
   kj::TimePoint last_warning_ = kj::origin<kj::TimePoint>();
+  kj::TimePoint last_refusal_ = kj::origin<kj::TimePoint>();
   kj::TaskSet tasks_;  // owns the connections; last, so that they go first
 };
 
@@ -178,8 +223,14 @@ kj::Promise<void> server::state::pass_on_events(event_signal& signal) {
 void server::state::run(std::promise<result<void>> started) {
   bool is_started = false;
   try {
+    kj::Own<kj::TlsContext> tls;
+    if (options.tls) {
+      auto made = make_tls_context(*options.tls);
+      if (!made) return started.set_value(made.failure());
+      tls = kj::mv(*made);
+    }
     auto io = kj::setupAsyncIo();
-    loop inside(io, service, options, connection_count, accepted, cut_off);
+    loop inside(io, service, options, connection_count, accepted, cut_off, kj::mv(tls));
     const std::string host = options.host == "localhost" ? "127.0.0.1" : options.host;
     auto address = io.provider->getNetwork().parseAddress(host, options.port).wait(io.waitScope);
     auto listener = address->listen();
@@ -208,10 +259,11 @@ void server::state::run(std::promise<result<void>> started) {
 }
 
 result<std::unique_ptr<server>> server::start(admin_service& service, const server_options& options) {
-  if (!is_loopback(options.host))
+  if (!options.tls && !is_loopback(options.host))
     return error{errc::refused,
                  "admin: listening on " + options.host +
-                     " is refused until the cluster's TLS exists; use 127.0.0.1, and ssh -L from afar"};
+                     " needs the cluster's certificates; set tls_folder, or use 127.0.0.1, and ssh -L "
+                     "from afar"};
   auto s = std::make_unique<state>(service, options);
   std::promise<result<void>> started;
   auto outcome = started.get_future();

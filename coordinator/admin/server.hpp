@@ -1,6 +1,6 @@
-// The admin protocol's server: one thread of its own that speaks Cap'n Proto RPC on a loopback port. Whatever
-// clients do - send nothing, garbage or too much, or never read - costs them their connection and the
-// coordinator little.
+// The admin protocol's server: one thread of its own that speaks Cap'n Proto RPC, over TLS where the cluster
+// has certificates, on loopback alone where it has none. Whatever clients do - send nothing, garbage or too
+// much, or never read - costs them their connection and the coordinator little.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "actors/tls/identity.hpp"
 #include "coordinator/admin/service.hpp"
 
 namespace perdura::admin {
@@ -15,6 +16,7 @@ namespace perdura::admin {
 struct server_options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 7401;           // 0: any free one
+  tls::identity_ptr tls;               // the coordinator's; only admins are let in
   std::uint32_t connections_max = 64;  // one more and the longest silent one without a pending call goes
   std::uint32_t open_calls_max = 32;   // of one client
   std::uint64_t message_bytes_max = 4u << 20;   // of one message, either way
@@ -33,7 +35,7 @@ struct server_counts {
 
 class server {
  public:
-  // `service` outlives the server. Errors: a host that is not loopback, a port in use.
+  // `service` outlives the server. Errors: a host beyond loopback without TLS, a port in use.
   static result<std::unique_ptr<server>> start(admin_service& service, const server_options& options);
   ~server();  // ends all connections and joins the thread
   server(const server&) = delete;

@@ -107,7 +107,7 @@ void children::kill_descendants() const {
 
 void children::end_all(std::chrono::milliseconds patience) {
   for (const auto& c : all_)
-    if (!c.status && patience.count() > 0) kill(c.pid, SIGTERM);
+    if (!c.status && patience.count() > 0) kill(c.pid, SIGINT);
   wait_all(patience);
   for (const auto& c : all_)
     if (!c.status) kill(-c.pid, SIGKILL);

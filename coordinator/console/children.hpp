@@ -34,7 +34,8 @@ class children {
   // Children that have ended since the last call.
   std::vector<child> reap();
   const child* find(const std::string& name) const;
-  // Asks all to end (SIGTERM), then kills; grandchildren too. Nothing is left afterwards.
+  // Asks all to end at once (SIGINT: to a node agent SIGTERM is a notice), then kills; grandchildren too.
+  // Nothing is left afterwards.
   void end_all(std::chrono::milliseconds patience);
   // True when all have ended within `patience`.
   bool wait_all(std::chrono::milliseconds patience);

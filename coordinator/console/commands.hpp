@@ -16,6 +16,7 @@ namespace perdura::console {
 // What the options of all commands are read into.
 struct arguments {
   std::string admin = default_admin;
+  std::string tls_folder;
   bool json = false;
   std::string job;
   std::string name;

@@ -89,7 +89,8 @@ finding check_settings(const result<settings>& read) {
   return ok(check, read->origin.empty() ? "no file, defaults" : read->origin);
 }
 
-finding check_port(const std::string& what, const std::string& host, std::uint16_t port, bool is_admin) {
+finding check_port(const std::string& what, const std::string& host, std::uint16_t port, bool is_admin,
+                   const std::string& tls_folder) {
   const auto check = what + " " + std::to_string(port);
   const int failed = try_listening(host, port);
   if (failed == 0) return ok(check, "free on " + host);
@@ -97,8 +98,11 @@ finding check_port(const std::string& what, const std::string& host, std::uint16
   if (failed != EADDRINUSE)
     return fail(check, host + ": " + std::strerror(failed), "choose another with " + flag);
   if (is_admin) {
-    if (auto api = admin::connect(host, port, {.connect_timeout = std::chrono::milliseconds(1000)}))
-      return ok(check, "a coordinator listens on " + host);
+    admin::client_options options;
+    options.connect_timeout = std::chrono::milliseconds(1000);
+    // What is wrong with it is said by check_certificates.
+    if (auto identity = tls::load_if_any(tls_folder, tls::role::admin)) options.tls = *identity;
+    if (auto api = admin::connect(host, port, options)) return ok(check, "a coordinator listens on " + host);
     return fail(check, "used by another program", "end it, or choose another with " + flag);
   }
   return warn(check, "in use",
@@ -119,6 +123,23 @@ finding check_folder(const std::string& what, const std::string& folder, std::ui
   if (free < free_bytes_least)
     return warn(what, found, "make room: less than " + to_text(value(free_bytes_least), unit::bytes));
   return ok(what, found);
+}
+
+finding check_certificates(const std::string& tls_folder) {
+  const std::string check = "certificates";
+  if (tls_folder.empty()) return ok(check, "no TLS: loopback alone");
+  std::string found;
+  for (const auto as : tls::all_roles) {
+    std::error_code failed;
+    if (!fs::exists(fs::path(tls_folder) / (std::string(to_string(as)) + ".pem"), failed)) continue;
+    const auto identity = tls::load_identity(tls_folder, as);
+    if (!identity)
+      return fail(check, identity.failure().message, "perdura pki issue, and copy the folder here");
+    found += (found.empty() ? "" : ", ") + to_string((*identity)->self);
+  }
+  if (found.empty())
+    return fail(check, "none in " + tls_folder, "perdura pki issue, and copy the folder here");
+  return ok(check, found);
 }
 
 finding check_data_set(const std::string& folder) {
@@ -177,8 +198,9 @@ exit_code run_doctor(const result<settings>& read, renderer& view) {
   std::vector<finding> all{check_settings(read)};
   if (read) {
     const auto& cluster = read->cluster;
-    all.push_back(check_port("admin port", cluster.host, cluster.admin_port, true));
+    all.push_back(check_port("admin port", cluster.host, cluster.admin_port, true, cluster.tls_folder));
     all.push_back(check_port("port", cluster.host, cluster.port, false));
+    all.push_back(check_certificates(cluster.tls_folder));
     all.push_back(check_folder("data folder", cluster.data_folder, data_free_least));
     all.push_back(check_folder("log folder", cluster.log_folder, log_free_least));
     all.push_back(check_folder("runtime folder", cluster.runtime_folder, 0));

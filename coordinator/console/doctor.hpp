@@ -22,8 +22,10 @@ struct finding {
 
 // Each check by itself, so that a test may ask it about a broken machine.
 finding check_settings(const result<settings>& read);
-finding check_port(const std::string& what, const std::string& host, std::uint16_t port, bool is_admin);
+finding check_port(const std::string& what, const std::string& host, std::uint16_t port, bool is_admin,
+                   const std::string& tls_folder = {});
 finding check_folder(const std::string& what, const std::string& folder, std::uint64_t free_bytes_least);
+finding check_certificates(const std::string& tls_folder);  // all roles that are there
 finding check_data_set(const std::string& folder);
 finding check_program(const std::string& name);  // it is found, and runs with --version
 finding check_clock();

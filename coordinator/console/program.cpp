@@ -6,11 +6,13 @@
 #include <iostream>
 
 #include "actors/base/version.hpp"
+#include "actors/runtime/config_file.hpp"
 #include "actors/runtime/config_table.hpp"
 #include "coordinator/console/commands.hpp"
 #include "coordinator/console/doctor.hpp"
 #include "coordinator/console/launch.hpp"
 #include "coordinator/console/logs.hpp"
+#include "coordinator/console/pki.hpp"
 #include "coordinator/console/reference.hpp"
 #include "coordinator/console/repl.hpp"
 #include "coordinator/console/settings.hpp"
@@ -27,6 +29,7 @@ struct local_arguments {
   std::string console_address;
   std::string reference = "commands";
   logs_options logs;
+  pki_options pki;
   up_options up;
 };
 
@@ -41,6 +44,7 @@ struct program {
   CLI::App* logs = nullptr;
   CLI::App* doctor = nullptr;
   CLI::App* up = nullptr;
+  CLI::App* pki = nullptr;
   CLI::App* reference = nullptr;
 
   program();
@@ -49,6 +53,10 @@ struct program {
  private:
   void declare_up();
   void declare_local();
+  // `folder`: the cluster file's, if it has been read.
+  result<tls::identity_ptr> identity_of(std::string folder) const;
+  // None: the address or the certificate is wrong, and the view has said so.
+  std::optional<session> open_session(const std::string& address, renderer& view) const;
   int run_admin_command(renderer& view);
   int run_local_command(renderer& view);
 };
@@ -67,6 +75,10 @@ program::program() {
       ->envname("PERDURA_ADMIN")
       ->type_name("HOST:PORT")
       ->capture_default_str();
+  app.add_option("--tls", args.tls_folder,
+                 "folder of an admin's certificate; default: the cluster file's tls_folder; none: no TLS")
+      ->envname("PERDURA_TLS_FOLDER")
+      ->type_name("FOLDER");
   app.fallthrough();
   declare_commands(app, args, chosen);
   declare_local();
@@ -95,6 +107,7 @@ void program::declare_local() {
   doctor->add_flag("--json", args.json, "JSON instead of text");
   add_config(doctor, local);
   declare_up();
+  pki = declare_pki(app, local.pki, args.json);
   reference = app.add_subcommand("reference", "commands or configuration as Markdown, as in docs/");
   reference->add_option("WHAT", local.reference, "commands or configuration")
       ->check(CLI::IsMember({"commands", "configuration"}))
@@ -121,14 +134,25 @@ void program::declare_up() {
   add_config(up, local);
 }
 
+result<tls::identity_ptr> program::identity_of(std::string folder) const {
+  if (!args.tls_folder.empty()) folder = args.tls_folder;
+  if (folder.empty())
+    if (const auto cluster = runtime::load_cluster({}, ""); cluster) folder = cluster->tls_folder;
+  return tls::load_if_any(folder, tls::role::admin);
+}
+
+std::optional<session> program::open_session(const std::string& address, renderer& view) const {
+  const auto to = parse_endpoint(address);
+  const auto identity = identity_of("");
+  if (to && identity) return session(*to, *identity);
+  view.fail(to ? identity.failure() : to.failure());
+  return std::nullopt;
+}
+
 int program::run_admin_command(renderer& view) {
-  auto to = parse_endpoint(args.admin);
-  if (!to) {
-    view.fail(to.failure());
-    return exit_usage;
-  }
-  session coordinator(*to);
-  return run_command(*chosen, args, coordinator, view, never);
+  auto coordinator = open_session(args.admin, view);
+  if (!coordinator) return exit_usage;
+  return run_command(*chosen, args, *coordinator, view, never);
 }
 
 int program::run_local_command(renderer& view) {
@@ -137,14 +161,11 @@ int program::run_local_command(renderer& view) {
     return exit_ok;
   }
   if (console->parsed()) {
-    auto to = parse_endpoint(local.console_address.empty() ? args.admin : local.console_address);
-    if (!to) {
-      view.fail(to.failure());
-      return exit_usage;
-    }
-    session coordinator(*to);
-    return run_console(coordinator, wants_colour(STDOUT_FILENO));
+    auto coordinator = open_session(local.console_address.empty() ? args.admin : local.console_address, view);
+    if (!coordinator) return exit_usage;
+    return run_console(*coordinator, wants_colour(STDOUT_FILENO));
   }
+  if (pki->parsed()) return run_pki(local.pki, view);
   auto read = read_settings(local.config);
   if (read && !local.log_folder.empty()) read->cluster.log_folder = local.log_folder;
   if (doctor->parsed()) return run_doctor(read, view);
@@ -156,6 +177,14 @@ int program::run_local_command(renderer& view) {
     local.logs.folder = read->cluster.log_folder;
     return show_logs(local.logs, std::cout, std::cerr, never);
   }
+  const auto identity = identity_of(read->cluster.tls_folder);
+  if (!identity) {
+    view.fail(identity.failure());
+    return exit_failed;
+  }
+  local.up.tls = *identity;
+  local.up.tls_folder = args.tls_folder;
+  local.up.host = read->cluster.host;
   local.up.config_file = local.config;
   local.up.log_folder = read->cluster.log_folder;
   return run_up(local.up, view);
@@ -164,7 +193,7 @@ int program::run_local_command(renderer& view) {
 int program::run() {
   renderer view(std::cout, std::cerr, {args.json, wants_colour(STDOUT_FILENO)});
   if (chosen != nullptr) return run_admin_command(view);
-  for (const auto* local_command : {console, logs, doctor, up, reference})
+  for (const auto* local_command : {console, logs, doctor, up, pki, reference})
     if (local_command->parsed()) return run_local_command(view);
   std::cout << app.help();
   return exit_usage;

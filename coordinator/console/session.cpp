@@ -13,7 +13,9 @@ result<admin::admin_api*> session::open() {
   const auto now = clock::now();
   if (api_ && now - used_ > trusted_for && !api_->status()) api_.reset();
   if (!api_) {
-    auto connected = admin::connect(to_.host, to_.port);
+    admin::client_options options;
+    options.tls = tls_;
+    auto connected = admin::connect(to_.host, to_.port, options);
     if (!connected) {
       auto e = connected.failure();
       if (e.code == errc::unavailable)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "actors/base/control.hpp"
+#include "actors/tls/identity.hpp"
 #include "coordinator/admin/service.hpp"
 
 namespace perdura::console {
@@ -16,7 +17,8 @@ inline constexpr const char* default_admin = "127.0.0.1:7401";
 
 class session {
  public:
-  explicit session(endpoint to) : to_(std::move(to)) {}
+  // `tls`: an admin's, or null for a cluster without certificates.
+  explicit session(endpoint to, tls::identity_ptr tls = nullptr) : to_(std::move(to)), tls_(std::move(tls)) {}
 
   // Errors say how to start a coordinator. Valid until the next call.
   result<admin::admin_api*> open();
@@ -26,6 +28,7 @@ class session {
  private:
   using clock = std::chrono::steady_clock;
   endpoint to_;
+  tls::identity_ptr tls_;
   std::unique_ptr<admin::admin_api> api_;
   clock::time_point used_{};
 };

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr auto coordinator_limit = 15s;  // to listen
 constexpr auto shutdown_limit = 8s;      // for all to end by themselves
-constexpr auto terminate_limit = 3s;     // after SIGTERM
+constexpr auto terminate_limit = 3s;     // after SIGINT
 constexpr auto poll_interval = 50ms;
 constexpr std::size_t tail_lines = 15;
 
@@ -66,6 +66,11 @@ std::optional<ready_ports> find_ready(const std::filesystem::path& output) {
   return std::nullopt;
 }
 
+// Where what listens on `host` is reached from this machine.
+std::string reachable(const std::string& host) {
+  return host == "0.0.0.0" || host == "::" || host == "localhost" ? "127.0.0.1" : host;
+}
+
 class local_cluster {
  public:
   local_cluster(const up_options& options, progress_view& view) : options_(options), view_(view) {}
@@ -80,6 +85,7 @@ class local_cluster {
 
  private:
   result<void> look_after();
+  std::string address(std::uint16_t port) const;
 
   const up_options& options_;
   progress_view& view_;
@@ -87,6 +93,11 @@ class local_cluster {
   ready_ports ports_;
   std::optional<session> session_;
 };
+
+std::string local_cluster::address(std::uint16_t port) const {
+  const auto host = reachable(options_.host);
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+}
 
 result<void> local_cluster::start_coordinator() {
   auto program = find_program("perdura-coordinator");
@@ -97,6 +108,7 @@ result<void> local_cluster::start_coordinator() {
   };
   add("--config", options_.config_file);
   add("--data", options_.data_folder);
+  add("--tls", options_.tls_folder);
   if (options_.port >= 0) add("--port", std::to_string(options_.port));
   if (options_.admin_port >= 0) add("--admin-port", std::to_string(options_.admin_port));
   const auto output = options_.log_folder / "coordinator.out";
@@ -105,10 +117,9 @@ result<void> local_cluster::start_coordinator() {
   while (!is_stopped()) {
     if (auto ready = find_ready(output)) {
       ports_ = *ready;
-      session_.emplace(endpoint{"127.0.0.1", ports_.admin});
-      view_.say("coordinator ready: --admin 127.0.0.1:" + std::to_string(ports_.admin) +
-                ", nodes join 127.0.0.1:" + std::to_string(ports_.port) + ", logs in " +
-                options_.log_folder.string());
+      session_.emplace(endpoint{reachable(options_.host), ports_.admin}, options_.tls);
+      view_.say("coordinator ready: --admin " + address(ports_.admin) + ", nodes join " +
+                address(ports_.port) + ", logs in " + options_.log_folder.string());
       return {};
     }
     if (auto r = look_after(); !r) return r;
@@ -126,10 +137,12 @@ result<void> local_cluster::start_nodes() {
   for (std::uint32_t i = 0; i < nodes; ++i) {
     const auto name = "node-" + std::to_string(i + 1);
     const auto devices = options_.workers / nodes + (i < options_.workers % nodes ? 1 : 0);
-    auto r = children_.start(name, *program,
-                             {"--join", "127.0.0.1:" + std::to_string(ports_.port), "--name", name,
-                              "--devices", std::to_string(devices), "--log", options_.log_folder.string()},
-                             options_.log_folder / (name + ".out"));
+    std::vector<std::string> arguments{
+        "--join", address(ports_.port),         "--name",       name, "--devices", std::to_string(devices),
+        "--log",  options_.log_folder.string(), "--host-label", name};  // as if each were a machine
+    if (!options_.config_file.empty()) arguments.insert(arguments.end(), {"--config", options_.config_file});
+    if (!options_.tls_folder.empty()) arguments.insert(arguments.end(), {"--tls", options_.tls_folder});
+    auto r = children_.start(name, *program, arguments, options_.log_folder / (name + ".out"));
     if (!r) return r;
   }
   return {};

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "actors/tls/identity.hpp"
 #include "coordinator/console/exit_code.hpp"
 #include "coordinator/console/render.hpp"
 
@@ -17,7 +18,10 @@ struct up_options {
   std::string config_file;  // empty: as the coordinator finds it
   std::string data_folder;  // empty: as the configuration says
   std::filesystem::path log_folder;
-  int port = -1;  // -1: as the configuration says; 0: any free one
+  std::string host = "127.0.0.1";  // where the coordinator will listen
+  std::string tls_folder;          // empty: as the configuration says
+  tls::identity_ptr tls;           // an admin's, where the cluster has certificates
+  int port = -1;                   // -1: as the configuration says; 0: any free one
   int admin_port = -1;
   std::uint32_t ready_s = 60;  // for the workers to have joined
 };

@@ -33,8 +33,14 @@ enum class event_kind : std::uint8_t {
   worker_given,
   worker_taken,
   drain_asked,
+  node_notice,
+  node_released,
   coordinator_started,
   audit,
+  worker_draining,
+  drain_blocked,
+  worker_slow,
+  workers_apart,
 };
 const char* to_string(event_kind k);
 

@@ -13,39 +13,14 @@ bool contains(const std::vector<incarnation>& list, const incarnation& who) {
   return std::find(list.begin(), list.end(), who) != list.end();
 }
 
-}  // namespace
-
-const char* to_string(event_kind k) {
-  switch (k) {
-    case event_kind::job_started: return "job_started";
-    case event_kind::job_paused: return "job_paused";
-    case event_kind::job_resumed: return "job_resumed";
-    case event_kind::job_finished: return "job_finished";
-    case event_kind::job_failed: return "job_failed";
-    case event_kind::job_cancelled: return "job_cancelled";
-    case event_kind::worker_joined: return "worker_joined";
-    case event_kind::worker_refused: return "worker_refused";
-    case event_kind::worker_lost: return "worker_lost";
-    case event_kind::worker_fenced: return "worker_fenced";
-    case event_kind::worker_left: return "worker_left";
-    case event_kind::era_opened: return "era_opened";
-    case event_kind::recovery_decided: return "recovery_decided";
-    case event_kind::plan_started: return "plan_started";
-    case event_kind::plan_proposed: return "plan_proposed";
-    case event_kind::plan_effective: return "plan_effective";
-    case event_kind::step_skipped: return "step_skipped";
-    case event_kind::checkpoint_committed: return "checkpoint_committed";
-    case event_kind::checkpoint_dropped: return "checkpoint_dropped";
-    case event_kind::job_waits: return "job_waits";
-    case event_kind::job_stopped: return "job_stopped";
-    case event_kind::worker_given: return "worker_given";
-    case event_kind::worker_taken: return "worker_taken";
-    case event_kind::drain_asked: return "drain_asked";
-    case event_kind::coordinator_started: return "coordinator_started";
-    case event_kind::audit: return "audit";
-  }
-  return "unknown";
+straggler_options slow_options(const job_config& job, const supervisor_options& options) {
+  auto o = options.slow;
+  o.may_move = job.elastic.rebalance;
+  o.may_let_go = job.elastic.evict_slow;
+  return o;
 }
+
+}  // namespace
 
 const char* to_string(stage s) {
   switch (s) {
@@ -68,7 +43,14 @@ supervisor::supervisor(term_number term, const job_config& job, supervisor_optio
       out_(out),
       broken_(broken),
       state_(std::move(known)),
+      slow_(slow_options(job, options)),
       restore_(restore) {
+  for (const auto& d : state_.draining) {
+    auto& clock = drains_[d.who];
+    clock = {d, now, std::nullopt, std::nullopt};
+    if (d.within_ms > 0) clock.deadline = now + std::chrono::milliseconds(d.within_ms);
+    if (d.is_slow) clock.back_at = now + options_.probation;
+  }
   if (state_.ended) {
     stage_ = stage::ended;
   } else if (state_.recovery) {
@@ -85,7 +67,7 @@ supervisor::supervisor(term_number term, const job_config& job, supervisor_optio
 
 bool supervisor::is_fenced(const incarnation& who) const { return contains(state_.fenced, who); }
 
-bool supervisor::is_draining(const incarnation& who) const { return contains(state_.draining, who); }
+bool supervisor::is_draining(const incarnation& who) const { return drains_.contains(who); }
 
 bool supervisor::is_learner(const incarnation& who) const {
   return state_.pending && state_.pending->next.has_member(who) && !is_member(who);
@@ -116,13 +98,13 @@ void supervisor::persist() { out_.push_back(effect::persist{state_}); }
 
 void supervisor::fence(const incarnation& who, const std::string& why) {
   if (is_fenced(who)) return;
-  std::erase(state_.draining, who);
+  forget_drain(who);
   state_.fenced.push_back(who);
   if (state_.fenced.size() > options_.fenced_max) state_.fenced.erase(state_.fenced.begin());
   note(event_kind::worker_fenced, name_of(who), why, {{"incarnation", to_string(who)}});
 }
 
-void supervisor::arrived(const worker_hello& hello, time_point now) {
+void supervisor::arrived(const worker_hello& hello, const node_labels& at, time_point now) {
   if (is_fenced(hello.who)) return send(hello.who, fenced_order{state_.at});
   if (stage_ == stage::ended) return;
   names_[hello.who] = hello.name;
@@ -136,7 +118,9 @@ void supervisor::arrived(const worker_hello& hello, time_point now) {
   const bool is_new = !workers_.contains(hello.who);
   auto& w = workers_[hello.who];
   w.hello = hello;
+  w.at = at;
   if (is_new) w.since = now;
+  look_ = true;
   if (hello.newest) on_verdict({hello.who, *hello.newest}, now);
   switch (stage_) {
     case stage::waiting: return begin_if_enough(now);
@@ -169,6 +153,9 @@ void supervisor::lost(const incarnation& who, const std::string& why, time_point
   send(who, fenced_order{state_.at});  // should it live after all
   inventories_.erase(who);
   awaited_.erase(who);
+  slow_.forget(who);
+  link_record_.forget(who);
+  look_ = true;
   switch (stage_) {
     case stage::waiting:
     case stage::reconnecting:
@@ -183,10 +170,11 @@ void supervisor::lost(const incarnation& who, const std::string& why, time_point
 
 void supervisor::begin_if_enough(time_point now) {
   const auto needed = std::max<std::size_t>(1, job_.elastic.min_workers);
-  if (workers_.size() < needed) {
+  const auto able = candidates(now).size();
+  if (able < needed) {
     deadline_.reset();
-    waiting_for_ = std::to_string(needed - workers_.size()) + " more workers (of at least " +
-                   std::to_string(needed) + ")";
+    waiting_for_ =
+        std::to_string(needed - able) + " more workers (of at least " + std::to_string(needed) + ")";
     return;
   }
   if (!deadline_) {
@@ -212,6 +200,7 @@ void supervisor::resume_if_complete(time_point now) {
          "all its workers came back to term " + to_string(term_));
     for (const auto& [who, w] : workers_) catch_up(who);
     finish_if_complete(now);
+    look_ = true;
     if (complaint_) return on_complaint(*complaint_, now);
     return propose_if_wanted(now);
   }
@@ -257,7 +246,14 @@ recovery_input supervisor::recovery_of_now() const {
   in.slots = job_.batch.slots;
   in.tiles = options_.tiles;
   in.replicas = options_.replicas;
-  for (const auto& [who, i] : inventories_) in.inventories.push_back(i);
+  std::vector<incarnation> survivors;
+  for (const auto& [who, i] : inventories_) {
+    in.inventories.push_back(i);
+    survivors.push_back(who);
+  }
+  in.known = capacities(survivors);
+  in.weights = options_.weights;
+  in.largest_block = largest_block();
   in.record = state_.newest;
   if (state_.recovery) {
     in.base = state_.recovery->settled;
@@ -272,9 +268,18 @@ recovery_input supervisor::recovery_of_now() const {
 
 void supervisor::decide_if_complete(time_point now) {
   if (stage_ != stage::fencing || !awaited_.empty()) return;
-  auto decision = decide(recovery_of_now(), broken_);
+  auto input = recovery_of_now();
+  auto decision = decide(input, broken_);
   const auto needed = std::max<std::size_t>(1, job_.elastic.min_workers);
-  const bool too_few = decision && decision->how == settled_how::restored && inventories_.size() < needed;
+  bool too_few = false;
+  if (decision && decision->how == settled_how::restored) {
+    // All begin anew: whoever is to go and whoever is a spare is left out.
+    auto able = candidates(now);
+    too_few = able.size() < needed;
+    able.resize(std::min(able.size(), members_wanted(able.size())));
+    std::erase_if(input.inventories, [&](const auto& i) { return !contains(able, i.who); });
+    if (!too_few) decision = decide(input, broken_);
+  }
   if (!decision || too_few) {
     stage_ = stage::waiting;
     deadline_.reset();
@@ -304,6 +309,8 @@ void supervisor::decide_if_complete(time_point now) {
   state_.timeline = order.timeline;
   stage_ = stage::recovering;
   deadline_ = now + options_.adopt_timeout;
+  decided_at_ = now;
+  missing_links_.clear();
   awaited_.clear();
   for (const auto& m : order.next.members) awaited_.insert(m.who);
   for (const auto& [who, w] : workers_) send(who, order);
@@ -312,10 +319,14 @@ void supervisor::decide_if_complete(time_point now) {
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
   if (stage_ != stage::recovering || a.at != state_.at) return;
   awaited_.erase(a.who);
+  std::erase_if(missing_links_, [&](const auto& l) { return l.first == a.who || l.second == a.who; });
   if (!awaited_.empty() && !broken(rule::start_after_all)) return;
   state_.current = state_.recovery->next;
   state_.started = true;
+  state_.members_most =
+      std::max(state_.members_most, static_cast<std::uint32_t>(state_.current.members.size()));
   stage_ = stage::running;
+  look_ = true;
   deadline_.reset();
   persist();
   note(event_kind::plan_started, to_string(state_.current.id),
@@ -329,7 +340,80 @@ void supervisor::on_complaint(const link_complaint& c, time_point now) {
   if (c.at != state_.at || !workers_.contains(c.who)) return;
   if (stage_ == stage::reconnecting) complaint_ = c;  // dealt with when all are back
   if (stage_ != stage::running && stage_ != stage::recovering) return;
+  const auto link = link_between(c.who, c.about);
+  if (stage_ == stage::recovering && awaited_.contains(c.who)) {
+    missing_links_.insert(link);  // it has not come back yet: see give_up_on_links
+    return;
+  }
+  link_record_.broke(link, now);
+  const auto hopeless = link_record_.hopeless(now);
+  if (!hopeless.empty())
+    return let_go_of_cover(hopeless, "the link between them breaks again and again", now);
   open_era("link", "the link from " + name_of(c.who) + " to " + name_of(c.about) + " broke: " + c.why, now);
+}
+
+// Members that do not find each other, though both are heard, would keep the plan from ever starting.
+void supervisor::give_up_on_links(time_point now) {
+  if (stage_ != stage::recovering || missing_links_.empty() || now - decided_at_ < options_.link_patience)
+    return;
+  std::vector<broken_link> links;
+  for (const auto& l : missing_links_)
+    if (workers_.contains(l.first) && workers_.contains(l.second)) links.push_back(l);
+  missing_links_.clear();
+  let_go_of_cover(links,
+                  "no link between them for " + std::to_string(options_.link_patience.count()) +
+                      " ms, though both are heard",
+                  now);
+}
+
+void supervisor::let_go_of_cover(const std::vector<broken_link>& links, const std::string& why,
+                                 time_point now) {
+  const auto& held = stage_ == stage::recovering ? state_.recovery->next : state_.current;
+  std::map<incarnation, departure_cost> costs;
+  std::string pairs;
+  for (const auto& [a, b] : links) {
+    pairs += (pairs.empty() ? "" : ", ") + name_of(a) + " and " + name_of(b);
+    for (const auto& who : {a, b}) {
+      auto& c = costs[who];
+      c = {};
+      for (std::uint32_t t = 0; t < held.holders.size(); ++t) c.tiles += held.holds(who, tile_id(t)) ? 1 : 0;
+      if (const auto* m = held.find(who))
+        for (const auto& blocks : m->blocks) c.slots += blocks.size;
+      if (const auto w = workers_.find(who); w != workers_.end())
+        c.age = static_cast<std::uint64_t>((now - w->second.since).count());
+    }
+  }
+  const auto cover = smallest_cover(links, costs);
+  for (const auto& [a, b] : links) {
+    if (!workers_.contains(a) || !workers_.contains(b)) continue;
+    const auto nodes = link_between(workers_.at(a).hello.node, workers_.at(b).hello.node);
+    if (nodes.first.is_none() || nodes.first == nodes.second) continue;
+    auto& known = apart_[nodes];
+    known.probation = known.probation.count() == 0 ? options_.probation : known.probation * 2;
+    known.until = now + known.probation;
+  }
+  for (const auto& who : cover) {
+    const auto& c = costs[who];
+    const std::string reason = pairs + ": " + why + "; it is one of the " + std::to_string(cover.size()) +
+                               " without whom all can talk, with the least to lose (" +
+                               std::to_string(c.tiles) + " tiles, " + std::to_string(c.slots) + " slots)";
+    note(event_kind::workers_apart, name_of(who), reason);
+    out_.push_back(effect::kill{who, reason});
+    lost(who, reason, now);
+  }
+}
+
+void supervisor::stalled(const incarnation& who, const std::string& why, time_point now) {
+  if (stage_ != stage::running || !is_member(who)) return;
+  const auto step = state_.newest ? state_.newest->step : step_number(0);
+  if (stalled_ != step) {
+    stalled_ = step;
+    return open_era("stall", "all wait for " + name_of(who) + ", as far as can be told: " + why, now);
+  }
+  stalled_.reset();
+  const std::string reason = "all wait for it again after a new era: " + why;
+  out_.push_back(effect::kill{who, reason});
+  lost(who, reason, now);
 }
 
 // Whoever is awaited beyond the deadline costs the cluster more than its own part.
@@ -366,7 +450,10 @@ void supervisor::received(const worker_message& m, time_point now) {
   if (stage_ == stage::ended) return;
   const auto who = std::visit([](const auto& x) { return x.who; }, m);
   if (is_fenced(who)) return send(who, fenced_order{state_.at});
-  std::visit(overloaded{[&](const worker_hello& x) { arrived(x, now); },
+  std::visit(overloaded{[&](const worker_hello& x) {
+                          const auto known = workers_.find(x.who);
+                          arrived(x, known == workers_.end() ? node_labels{} : known->second.at, now);
+                        },
                         [&](const inventory_report& x) { on_inventory(x, now); },
                         [&](const plan_adopted& x) { on_adopted(x, now); },
                         [&](const verdict_report& x) { on_verdict(x, now); },
@@ -390,7 +477,9 @@ void supervisor::tick(time_point now) {
   if (stage_ == stage::ended) return;
   if (stage_ == stage::waiting) return begin_if_enough(now);
   if (stage_ == stage::reconnecting) return resume_if_complete(now);
+  give_up_on_links(now);
   if (deadline_ && now >= *deadline_) give_up_on_silent(now);
+  watch_drains(now);
   give_up_on_learners(now);
   finish_if_complete(now);
   propose_if_wanted(now);

@@ -14,6 +14,7 @@ durable_state without_workers(durable_state state) {
   state.releasing.clear();
   state.draining.clear();
   state.sequence = 0;
+  state.members_most = 0;
   state.wanted = plan_action::train;
   return state;
 }
@@ -21,6 +22,7 @@ durable_state without_workers(durable_state state) {
 void supervisor::suspend(time_point now) {
   state_.wanted = plan_action::pause;
   snapshot_wanted_ = true;
+  look_ = true;
   persist();
   propose_if_wanted(now);
 }
@@ -36,8 +38,13 @@ bool supervisor::is_at_rest() const {
 
 void supervisor::dismissed(const incarnation& who) {
   PERDURA_CHECK(!is_involved(who), "who is let go holds nothing");
+  const bool was_draining = is_draining(who);
   workers_.erase(who);
-  if (std::erase(state_.draining, who) > 0) persist();
+  forget_drain(who);
+  slow_.forget(who);
+  link_record_.forget(who);
+  look_ = true;
+  if (was_draining) persist();
 }
 
 }  // namespace perdura::coordinator

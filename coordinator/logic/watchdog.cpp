@@ -10,6 +10,14 @@ bool has_own_work(worker_phase p) {
   return p == worker_phase::compute || p == worker_phase::apply || p == worker_phase::settling;
 }
 
+bool only_waits(worker_phase p) {
+  return p == worker_phase::gather || p == worker_phase::exchange || p == worker_phase::vote;
+}
+
+int waiting_rank(worker_phase p) {
+  return p == worker_phase::gather ? 0 : p == worker_phase::exchange ? 1 : 2;
+}
+
 }  // namespace
 
 void watchdog::heard(const heartbeat& h, time_point now) {
@@ -40,7 +48,32 @@ std::optional<watchdog::suspect> watchdog::late(const plan& current, time_point 
                               " of step " + to_string(t->second.last.step) + " for " + std::to_string(ms) +
                               " ms without a slot done"};
   }
-  return std::nullopt;
+  return behind_all(current, now, limit);
+}
+
+// Whoever is at the lowest step is waited for by all that are beyond it; at the same step those that have
+// voted wait for those that have not.
+std::optional<watchdog::suspect> watchdog::behind_all(const plan& current, time_point now,
+                                                      std::chrono::nanoseconds limit) const {
+  const trace* last = nullptr;
+  std::size_t waiting_at[2] = {0, 0};
+  for (const auto& m : current.members) {
+    const auto t = seen_.find(m.who);
+    if (t == seen_.end() || now - t->second.changed <= limit) return std::nullopt;
+    const auto& h = t->second.last;
+    if (!only_waits(h.phase)) return std::nullopt;
+    ++waiting_at[h.phase == worker_phase::vote ? 1 : 0];
+    const auto order = [](const heartbeat& x) { return std::pair{x.step, waiting_rank(x.phase)}; };
+    if (!last || order(h) < order(last->last)) last = &t->second;
+  }
+  if (!last) return std::nullopt;
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now - *last_step_).count();
+  return suspect{last->last.who,
+                 "no step for " + std::to_string(ms) + " ms, and all wait: " + std::to_string(waiting_at[1]) +
+                     " have voted, " + std::to_string(waiting_at[0]) +
+                     " wait for gradients or parameters; it is in phase " + to_string(last->last.phase) +
+                     " of step " + to_string(last->last.step),
+                 true};
 }
 
 }  // namespace perdura::coordinator

@@ -18,6 +18,7 @@ class watchdog {
   struct suspect {
     incarnation who;
     std::string why;
+    bool only_waits = false;  // none has work of its own: the others wait for this one, as far as can be told
   };
 
   // A step is late after `least`, or after many times what steps have taken of late.
@@ -29,7 +30,8 @@ class watchdog {
   // Time that does not count: recoveries, pauses, waiting for workers.
   void excuse(time_point now) { last_step_ = now; }
   // A member that has work of its own (it computes, applies, restores) and has done none of it since the step
-  // is late. Those that only wait for others are never suspects.
+  // is late. Those that only wait for others are no suspects while there is one. When all wait for each other
+  // (something between them was lost) it is the one that is furthest behind.
   std::optional<suspect> late(const plan& current, time_point now) const;
 
  private:
@@ -37,6 +39,8 @@ class watchdog {
     heartbeat last;
     time_point changed;
   };
+  std::optional<suspect> behind_all(const plan& current, time_point now,
+                                    std::chrono::nanoseconds limit) const;
   static constexpr int steps_late = 20;
 
   const std::chrono::milliseconds least_;

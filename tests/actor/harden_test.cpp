@@ -42,7 +42,9 @@ wire::coordinator_actor::behavior_type victim_behavior(victim* self, std::latch*
             return welcome{term_number(1), 100};
           },
           [](const node_heartbeat&) {},
-          [](const child_exit&) {}};
+          [](const child_exit&) {},
+          [](const node_notice&) {},
+          [](const challenge_request&) { return role_challenge{}; }};
 }
 
 void check_says(const std::string& line, const char* part) {

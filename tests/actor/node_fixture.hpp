@@ -45,6 +45,7 @@ struct told {
   std::vector<node_hello> hellos;
   std::vector<node_heartbeat> heartbeats;
   std::vector<child_exit> exits;
+  std::vector<node_notice> notices;
   wire::node_control_actor node;
   result<welcome> answer = welcome{term_number(3), 20};
 
@@ -78,7 +79,9 @@ inline wire::coordinator_actor::behavior_type fake_behavior(fake_self* self, tol
             return *t->answer;
           },
           [=](const node_heartbeat& h) { note([&] { t->heartbeats.push_back(h); }); },
-          [=](const child_exit& e) { note([&] { t->exits.push_back(e); }); }};
+          [=](const child_exit& e) { note([&] { t->exits.push_back(e); }); },
+          [=](const node_notice& n) { note([&] { t->notices.push_back(n); }); },
+          [](const challenge_request&) { return role_challenge{}; }};
 }
 
 class fake_coordinator {

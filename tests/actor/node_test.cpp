@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tests/actor/node_fixture.hpp"
+#include "tests/unit/tiny_http.hpp"
 #include "worker/node/node_actor.hpp"
 #include "worker/node/worker_keeper.hpp"
 
@@ -145,14 +146,129 @@ TEST_CASE("an order to stop ends all workers, then the agent") {
   CHECK(j.node.text_of("node-1.log").find("the cluster is shut down") != std::string::npos);
 }
 
-TEST_CASE("SIGTERM and SIGINT end all workers, then the agent") {
+TEST_CASE("SIGINT, and without any grace SIGTERM, end all workers, then the agent") {
   for (const int signal : {SIGTERM, SIGINT}) {
-    joined j;
+    joined j({"--devices", "2", "--grace-ms", signal == SIGTERM ? "0" : "30000"});
     j.node.lives(2);
     ::kill(j.node.pid, signal);
     CHECK(j.node.wait() == 0);
     j.node.check_all_gone();
   }
+}
+
+TEST_CASE("an agent says where its machine stands; two on one machine say the same unless told otherwise") {
+  joined plain({"--devices", "1"});
+  joined other({"--devices", "1"});
+  joined told({"--host-label", "box", "--rack", "r1", "--zone", "z1"});
+  const auto labels = [](joined& j) { return j.coordinator->told.hellos.front().labels; };
+  CHECK_FALSE(labels(plain).host.empty());
+  CHECK(labels(plain) == labels(other));
+  CHECK(labels(told) == node_labels{"box", "r1", "z1"});
+}
+
+TEST_CASE("a SIGTERM is a notice: workers go on, none is started, and the coordinator says when to stop") {
+  joined j;
+  const auto lives = j.node.lives(2);
+  auto& c = *j.coordinator;
+  c.told.until("it has been welcomed", [](const told& t) { return !t.heartbeats.empty(); });
+  ::kill(j.node.pid, SIGTERM);
+  c.told.until("a notice comes", [](const told& t) { return !t.notices.empty(); });
+  {
+    const std::lock_guard lock(c.told.mutex);
+    const auto& notice = c.told.notices.front();
+    CHECK(notice.who == j.who);
+    CHECK(notice.why == "SIGTERM");
+    CHECK(notice.deadline_ms <= 30000);
+    CHECK(notice.deadline_ms > 20000);
+  }
+  const auto& victim = lives.front();
+  ::kill(victim.pid, SIGKILL);
+  c.told.until("its end is reported", [&](const told& t) { return has_exit(t, victim.who()); });
+  c.order(term, j.who, start_workers{});
+  c.told.until("heartbeats say that one is left",
+               [](const told& t) { return t.heartbeats.back().workers_alive == 1; });
+  CHECK_FALSE(test::is_gone(lives.back().pid));
+  c.order(term, j.who, stop_node{"its workers hold nothing any more"});
+  CHECK(j.node.wait() == 0);
+  j.node.check_all_gone();
+  CHECK(j.node.lives().size() == 2);
+}
+
+TEST_CASE("a second SIGTERM ends all at once") {
+  joined j;
+  j.node.lives(2);
+  ::kill(j.node.pid, SIGTERM);
+  j.coordinator->told.until("a notice comes", [](const told& t) { return !t.notices.empty(); });
+  ::kill(j.node.pid, SIGTERM);
+  CHECK(j.node.wait() == 0);
+  j.node.check_all_gone();
+}
+
+TEST_CASE("an agent that has been told to go ends at its deadline, with or without a coordinator") {
+  const auto port = fake_coordinator().port();
+  agent node(port, {"--devices", "2", "--grace-ms", "300"});
+  node.start();
+  node.lives(2);
+  ::kill(node.pid, SIGTERM);
+  CHECK(node.wait() == 0);
+  node.check_all_gone();
+  CHECK(node.text_of("node-1.log").find("its time is up") != std::string::npos);
+}
+
+TEST_CASE("an agent that goes and has no worker left ends") {
+  joined j;
+  const auto lives = j.node.lives(2);
+  ::kill(j.node.pid, SIGTERM);
+  j.coordinator->told.until("a notice comes", [](const told& t) { return !t.notices.empty(); });
+  for (const auto& l : lives) ::kill(l.pid, SIGKILL);
+  CHECK(j.node.wait() == 0);
+}
+
+TEST_CASE("a coordinator that comes back hears that an agent goes, with the time that is left") {
+  joined j;
+  j.node.lives(2);
+  ::kill(j.node.pid, SIGTERM);
+  j.coordinator->told.until("a notice comes", [](const told& t) { return !t.notices.empty(); });
+  const auto first = j.coordinator->told.notices.front().deadline_ms;
+  const auto port = j.coordinator->port();
+  j.coordinator = nullptr;
+  j.coordinator = std::make_unique<fake_coordinator>(welcome{term + 1, 20}, port);
+  auto& told = j.coordinator->told;
+  told.until("the notice comes again", [](const test::told& t) { return !t.notices.empty(); });
+  CHECK(told.hellos.front().going);
+  CHECK(told.notices.front().deadline_ms < first);
+}
+
+TEST_CASE("a notice file that appears is a notice; an earlier deadline than the one before counts") {
+  agent other(7400);  // for a folder
+  const auto file = other.folder / "go";
+  joined j({"--devices", "1", "--notice-file", file.string(), "--notice-poll-ms", "20"});
+  j.node.lives(1);
+  std::ofstream(other.folder / "new") << "3600\n";
+  std::filesystem::rename(other.folder / "new", file);
+  auto& told = j.coordinator->told;
+  told.until("a notice comes", [](const test::told& t) { return !t.notices.empty(); });
+  CHECK(told.notices.front().deadline_ms > 3'000'000);
+  CHECK(told.notices.front().why.find(file.string()) != std::string::npos);
+  ::kill(j.node.pid, SIGTERM);
+  told.until("another notice comes", [](const test::told& t) { return t.notices.size() == 2; });
+  CHECK(told.notices.back().deadline_ms <= 30000);
+  CHECK(told.notices.back().why == "SIGTERM");
+}
+
+TEST_CASE("a metadata service that is asked for one gives notice") {
+  std::atomic<bool> is_there = false;
+  test::tiny_http service([&](const test::asked&) { return test::answered{is_there ? 200 : 404, "60"}; });
+  joined j({"--devices", "1", "--metadata", "url", "--metadata-url", service.url() + "/going",
+            "--notice-poll-ms", "20"});
+  j.node.lives(1);
+  auto& told = j.coordinator->told;
+  told.until("heartbeats come", [](const test::told& t) { return t.heartbeats.size() >= 5; });
+  CHECK(told.notices.empty());
+  is_there = true;
+  told.until("a notice comes", [](const test::told& t) { return !t.notices.empty(); });
+  CHECK(told.notices.front().deadline_ms > 50000);
+  CHECK(told.notices.front().why.find("/going") != std::string::npos);
 }
 
 TEST_CASE("an agent that is killed leaves no worker") {
@@ -248,7 +364,7 @@ TEST_CASE("wrong command lines are refused with what is allowed") {
     const auto said = node.text_of("errors");
     CHECK_MESSAGE(said.find(why) != std::string::npos, said);
   };
-  refuses("--join", "192.0.2.1:7400", 1, "only loopback (127.0.0.1) until the cluster has its certificates");
+  refuses("--join", "192.0.2.1:7400", 1, "the cluster's certificates are needed");
   refuses("--join", "nowhere", 1, "expected HOST:PORT");
   refuses("--name", "a/b", 2, "expected 1 to 64 letters");
   refuses("--devices", "0", 2, "--devices");

@@ -1,6 +1,6 @@
 // A second process for harden_test: does one bad thing to the actor published on a port, or publishes one
 // itself.
-//   rogue_peer PORT MODE
+//   rogue_peer PORT MODE [CERTIFICATES ROLE]
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,11 +10,15 @@
 #include <caf/io/all.hpp>
 #include <caf/io/basp_broker.hpp>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <set>
 #include <string>
 
 #include "actors/runtime/harden.hpp"
 #include "actors/runtime/system.hpp"
+#include "actors/tls/proof.hpp"
 #include "actors/wire/interfaces.hpp"
 
 using namespace perdura;
@@ -127,19 +131,65 @@ wire::coordinator_actor::behavior_type service(
             return welcome{term_number(2), 100};
           },
           [](const node_heartbeat&) {},
-          [](const child_exit&) {}};
+          [](const child_exit&) {},
+          [](const node_notice&) {},
+          [](const challenge_request&) { return role_challenge{}; }};
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Without the checks of load_identity, which no rogue makes.
+tls::identity_ptr read_identity(const std::string& folder, const std::string& as) {
+  auto id = std::make_shared<tls::identity>();
+  id->ca_file = folder + "/ca.pem";
+  id->certificate_file = folder + "/" + as + ".pem";
+  id->key_file = folder + "/" + as + ".key";
+  id->ca = content_of(id->ca_file);
+  id->certificate = content_of(id->certificate_file);
+  id->key = content_of(id->key_file);
+  return id;
+}
+
+// The whole of a worker's hello, with whatever certificate.
+void introduce(caf::scoped_actor& self, const caf::actor& target, const tls::identity& identity) {
+  auto h = hello("rogue");
+  const challenge_request asked{h.who, tls::fresh_nonce()};
+  std::string nonce;
+  self->request(target, patience, asked)
+      .receive([&](const role_challenge& c) { nonce = c.nonce; },
+               [&](const caf::error& e) { std::cout << self->system().render(e) << std::endl; });
+  h.proof = tls::prove(identity, tls::hello_text(h.who, nonce, wire::encode_message(h)));
+  ask(self, target, h);
+}
+
+result<caf::actor> reach(caf::actor_system& system, std::uint16_t port) {
+  result<caf::actor> reached = error{errc::timeout, "cannot connect: no answer"};
+  caf::scoped_actor self{system};
+  self->request(runtime::connector(system), patience, caf::connect_atom_v, std::string("127.0.0.1"), port)
+      .receive(
+          [&](const caf::node_id&, const caf::strong_actor_ptr& a, const std::set<std::string>&) {
+            if (a) reached = caf::actor_cast<caf::actor>(a);
+          },
+          [&](const caf::error& e) {
+            reached = error{errc::unavailable, "cannot connect: " + system.render(e)};
+          });
+  return reached;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3 && argc != 5) return 2;
   const auto port = static_cast<std::uint16_t>(std::atoi(argv[1]));
   const std::string mode = argv[2];
   if (mode == "garbage") return garbage(port), 0;
   if (mode == "huge") return huge(port), 0;
 
-  runtime::actor_process process;
+  const auto identity = argc == 5 ? read_identity(argv[3], argv[4]) : tls::identity_ptr{};
+  runtime::actor_process process(identity);
   auto& system = process.system();
   if (mode == "serve") {
     const auto actor = system.spawn(service);
@@ -147,10 +197,22 @@ int main(int argc, char** argv) {
     std::cout << (bound ? std::to_string(*bound) : bound.failure().message) << std::endl;
     ::pause();
   }
-  auto connected = system.middleman().remote_actor<wire::coordinator_actor>("127.0.0.1", port);
-  if (!connected) return std::cout << system.render(connected.error()) << std::endl, 3;
-  const auto target = caf::actor_cast<caf::actor>(*connected);
+  const auto connected = reach(system, port);
+  if (!connected) {
+    std::cout << connected.failure().message << std::endl;
+    std::_Exit(3);
+  }
+  const auto& target = *connected;
   caf::scoped_actor self{system};
+  if (mode == "hello") introduce(self, target, *identity);
+  if (mode == "unproven") ask(self, target, hello("rogue"));
+  if (mode == "impostor") {
+    heartbeat beat;
+    beat.who = {7, 7};
+    self->send(target, beat);
+    ask(self, target, hello("rogue"));
+  }
+  if (identity) std::_Exit(0);
   if (mode == "hang") {
     ask(self, target, hello("hanging"));
     ::pause();

@@ -20,12 +20,19 @@ class Failed(Exception):
     pass
 
 
-def job_text(steps: int, seed: int, batch: int, slots: int) -> str:
-    """The reference job (every other field is its default), without checkpoints: the peers write none either."""
-    return (f'name = "bench"\nseed = {seed}\nsteps = {steps}\n'
-            f"[batch]\nsize = {batch}\nslots = {slots}\n"
-            f"[optimizer]\nwarmup_steps = {min(50, steps)}\n"
-            f"[checkpoint]\ninterval_steps = 1000000\n")
+def job_text(steps: int, seed: int, batch: int, slots: int, fields: dict[str, Any] | None = None) -> str:
+    """The reference job (every other field is its default), without checkpoints: the peers write none either.
+
+    `fields` are further ones, "elastic.rebalance": False."""
+    tables: dict[str, dict[str, Any]] = {
+        "": {"name": "bench", "seed": seed, "steps": steps}, "batch": {"size": batch, "slots": slots},
+        "optimizer": {"warmup_steps": min(50, steps)}, "checkpoint": {"interval_steps": 1000000}}
+    for field, value in (fields or {}).items():
+        table, _, key = field.rpartition(".")
+        tables.setdefault(table, {})[key] = value
+    # JSON's text, numbers and booleans are TOML's.
+    return "".join((f"[{table}]\n" if table else "") + "".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items())
+                   for table, values in tables.items())
 
 
 def cpu_ms(pid: int) -> float:
@@ -53,7 +60,8 @@ class Cluster:
         self.folder = tempfile.mkdtemp(prefix="perdura-bench-")
         self.tag = f"{TAG}={os.getpid()}-{os.path.basename(self.folder)}"
         self.children: list[subprocess.Popen[bytes]] = []
-        self.admin = ""
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self.admin = self.address = ""
 
     def __enter__(self) -> "Cluster":
         try:
@@ -89,10 +97,17 @@ class Cluster:
 
         ports = self.wait("the coordinator to be ready", ready)
         self.admin = f"127.0.0.1:{ports.group(2)}"
+        self.address = f"127.0.0.1:{ports.group(1)}"
         for n in range(1, self.node_count + 1):
-            self.start(f"node-{n}", f"{self.programs}/perdura-node", "--join", f"127.0.0.1:{ports.group(1)}", "--name",
-                       f"node-{n}", "--devices", "1", "--log", logs)
+            self.start_node(f"node-{n}")
         self.wait("the workers to join", lambda: len(self.living_workers()) == self.node_count)
+
+    def start_node(self, name: str) -> "subprocess.Popen[bytes]":
+        """A node of one worker, with a host label of its own: as if it were a machine."""
+        node = self.start(name, f"{self.programs}/perdura-node", "--join", self.address, "--name", name, "--devices",
+                          "1", "--host-label", name, "--log", f"{self.folder}/logs")
+        self.nodes[name] = node
+        return node
 
     def wait(self, what: str, is_so: Callable[[], Any], limit_s: float = START_LIMIT_S, every_s: float = 0.1) -> Any:
         give_up = time.monotonic() + limit_s

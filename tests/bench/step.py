@@ -59,16 +59,17 @@ def watch(cluster: Cluster, job: str, warmup: int) -> dict[str, float]:
         raise Failed("the measured steps were over before they could be watched: ask for more --steps")
     (t0, step0, cpu0), (t1, step1, cpu1) = samples[0], samples[-1]
     percent = {pid: (cpu1[pid] - cpu0[pid]) / (t1 - t0) / 10 for pid in everyone}
-    return {"cpu_ms": sum(cpu1[pid] - cpu0[pid] for pid in everyone) / (step1 - step0),
+    return {"worker_memory_mb": max(peak_memory_mb(w["pid"]) for w in status["workers"]),
+            "cpu_ms": sum(cpu1[pid] - cpu0[pid] for pid in everyone) / (step1 - step0),
             "coordinator_cpu_percent": percent[coordinator],
             "node_cpu_percent": max(percent[pid] for pid in nodes),
             "coordinator_memory_mb": peak_memory_mb(coordinator),
             "node_memory_mb": max(peak_memory_mb(pid) for pid in nodes)}
 
 
-def ours(args: argparse.Namespace) -> dict[str, Any]:
+def ours(args: argparse.Namespace, fields: dict[str, Any] | None = None) -> dict[str, Any]:
     with Cluster(args.programs, nodes=WORKERS) as cluster:
-        job = cluster.submit(job_text(args.warmup + args.steps, args.seed, args.batch, args.slots))
+        job = cluster.submit(job_text(args.warmup + args.steps, args.seed, args.batch, args.slots, fields))
         found: dict[str, Any] = dict(watch(cluster, job, args.warmup))
         full = cluster.ask("job", job, "--steps")
         found["final_hash"] = full["job"]["final_hash"]
@@ -77,9 +78,9 @@ def ours(args: argparse.Namespace) -> dict[str, Any]:
         return found
 
 
-def theirs(peers: Peers, args: argparse.Namespace, *more: str) -> dict[str, Any]:
-    lines = peers.run("ddp_step.py", "--tuned", "--warmup", str(args.warmup), "--steps", str(args.steps), "--batch",
-                      str(args.batch), "--seed", str(args.seed), *more)
+def theirs(peers: Peers, args: argparse.Namespace, *more: str, script: str = "ddp_step.py") -> dict[str, Any]:
+    lines = peers.run(script, *more, "--warmup", str(args.warmup), "--steps", str(args.steps), "--batch",
+                      str(args.batch), "--seed", str(args.seed))
     steps_ms = [line["ms"] for line in lines if "ms" in line]
     return {"setup": lines[0], "steps_ms": steps_ms, "step_ms": statistics.median(steps_ms),
             "cpu_ms": lines[-1]["cpu_ms"]}
@@ -96,8 +97,8 @@ def run(args: argparse.Namespace) -> None:
         a.append(ours(args))
         line = f"turn {turn}: perdura {a[-1]['step_ms']:.0f} ms"
         if peers:
-            b.append(theirs(peers, args))
-            bare.append(theirs(peers, args, "--clip", "0", "--ema", "0"))
+            b.append(theirs(peers, args, "--tuned"))
+            bare.append(theirs(peers, args, "--tuned", "--clip", "0", "--ema", "0"))
             line += f", ddp {b[-1]['step_ms']:.0f} ms, without clipping and EMA {bare[-1]['step_ms']:.0f} ms"
         report.say(line)
 

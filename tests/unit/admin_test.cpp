@@ -82,7 +82,7 @@ TEST_CASE("listening on more than loopback is refused with the reason") {
     auto started = server::start(service, options);
     REQUIRE_FALSE(started);
     CHECK(started.failure().code == errc::refused);
-    CHECK(started.failure().message.find("until the cluster's TLS exists") != std::string::npos);
+    CHECK(started.failure().message.find("needs the cluster's certificates") != std::string::npos);
   }
 }
 

@@ -162,7 +162,7 @@ TEST_CASE("timeouts in a wrong order are refused with the two names") {
 }
 
 TEST_CASE("a host beyond loopback is refused with the reason") {
-  CHECK(cluster_errors("host = \"0.0.0.0\"").find("until the cluster has its certificates") !=
+  CHECK(cluster_errors("host = \"0.0.0.0\"").find("the cluster's certificates are needed") !=
         std::string::npos);
   CHECK_FALSE(resolve_cluster({{"host", "127.0.0.1.example.org"}}, {}, std::nullopt).has_value());
   CHECK(resolve_cluster({{"host", "localhost"}}, {}, std::nullopt).has_value());
@@ -215,4 +215,40 @@ TEST_CASE("every field has its own name, a default in its range and an entry in 
       std::erase(text, '"');
       CHECK(runtime::set_from_text(field, text) == "");
     }
+}
+
+TEST_CASE("a machine's labels and its notices come from file, environment and flags") {
+  const runtime::file_text file{"c.toml", R"(
+[labels]
+host = "box"
+rack = "r1"
+zone = "z1"
+[preemption]
+grace_ms = 5000
+notice_file = "/run/go"
+metadata = "url"
+metadata_url = "http://127.0.0.1:1/going"
+)"};
+  const auto all = runtime::resolve_file({{"host_label", "other"}, {"grace_ms", "7000"}},
+                                         {{"PERDURA_LABELS_RACK", "r2"}, {"PERDURA_RACK", "no"}}, file);
+  REQUIRE_MESSAGE(all.has_value(), (all ? "" : all.failure().message));
+  CHECK(all->cluster.host == "127.0.0.1");
+  CHECK(all->node.labels == node_labels{"other", "r2", "z1"});
+  CHECK(all->node.preemption.grace == 7s);
+  CHECK(all->node.preemption.notice_file == "/run/go");
+  CHECK(all->node.preemption.metadata == "url");
+}
+
+TEST_CASE("a label with spaces, a service without an address and an unknown service are refused by name") {
+  const auto errors = cluster_errors(R"(
+[labels]
+rack = "a b"
+[preemption]
+metadata = "url"
+)");
+  CHECK(errors.find("c.toml:3: labels.rack: must be at most 128 bytes without spaces") != std::string::npos);
+  CHECK(errors.find("preemption.metadata_url: is empty") != std::string::npos);
+  CHECK(cluster_errors("[preemption]\nmetadata_url = \"ftp://x\"\n").find("http://") != std::string::npos);
+  CHECK(cluster_errors("", {{"metadata", "aws2"}}).find("--metadata: preemption.metadata: is \"aws2\"") == 0);
+  CHECK(cluster_errors("[labels]\nrakc = \"a\"\n").find("did you mean \"rack\"") != std::string::npos);
 }

@@ -169,6 +169,7 @@ class raw_socket {
   void close() {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
   }
+  int descriptor() const { return descriptor_; }
   bool is_open() const { return descriptor_ >= 0; }
 
   bool send(const greeting& g) { return send(std::span<const std::byte>(encode(g))); }

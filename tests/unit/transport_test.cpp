@@ -5,55 +5,20 @@
 
 #include "actors/base/log.hpp"
 #include "actors/transport/tcp_links.hpp"
+#include "tests/unit/captured_log.hpp"
 #include "tests/unit/link_fixture.hpp"
 
 using namespace perdura;
 using namespace perdura::transport;
 using namespace perdura::transport::test;
 using kind = happening::kind;
+using perdura::test::captured_log;
 
 namespace {
 
 const incarnation low{0, 1};
 const incarnation middle{0, 2};
 const incarnation high{0, 3};
-
-// Lines of the log, to be waited for.
-class captured_log {
- public:
-  captured_log() {
-    lines().clear();
-    log::set_sink(
-        [](log::level, std::string_view line) {
-          std::lock_guard lock(mutex());
-          lines().emplace_back(line);
-        },
-        log::level::debug);
-  }
-  ~captured_log() { log::set_sink(nullptr, log::level::error); }
-  static bool says(const std::string& words) {
-    const auto end = std::chrono::steady_clock::now() + 20s;
-    while (std::chrono::steady_clock::now() < end) {
-      {
-        std::lock_guard lock(mutex());
-        for (const auto& line : lines())
-          if (line.find(words) != std::string::npos) return true;
-      }
-      std::this_thread::sleep_for(2ms);
-    }
-    return false;
-  }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex m;
-    return m;
-  }
-  static std::vector<std::string>& lines() {
-    static std::vector<std::string> l;
-    return l;
-  }
-};
 
 tcp_options options_of(const incarnation& self) {
   tcp_options o;

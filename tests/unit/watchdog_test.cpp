@@ -67,3 +67,30 @@ TEST_CASE("a recovery or a pause is an excuse") {
   w.excuse(start + 5s);
   CHECK_FALSE(w.late(both(), start + 5500ms));
 }
+
+TEST_CASE("when all wait for each other the one furthest behind is named, with what the others do") {
+  watchdog w(1s);
+  const watchdog::time_point start{};
+  w.step_decided(start);
+  w.heard(beat(alice, worker_phase::vote, 3), start);
+  w.heard(beat(bob, worker_phase::exchange, 3), start);
+  CHECK_FALSE(w.late(both(), start + 1s));
+  const auto found = w.late(both(), start + 1001ms);
+  REQUIRE(found);
+  CHECK(found->only_waits);
+  CHECK(found->who == bob);
+  CHECK(found->why.find("1 have voted") != std::string::npos);
+  w.heard(beat(bob, worker_phase::vote, 3), start + 1001ms);
+  CHECK_FALSE(w.late(both(), start + 2s));
+  CHECK(w.late(both(), start + 2002ms));
+}
+
+TEST_CASE("nobody is named while somebody has not been heard, or is paused") {
+  watchdog w(1s);
+  const watchdog::time_point start{};
+  w.step_decided(start);
+  w.heard(beat(alice, worker_phase::vote, 3), start);
+  CHECK_FALSE(w.late(both(), start + 5s));
+  w.heard(beat(bob, worker_phase::paused, 3), start);
+  CHECK_FALSE(w.late(both(), start + 5s));
+}

@@ -113,6 +113,15 @@ void step_protocol::on_recover(const recover_order& r) {
   adopt_state(r);
   maybe_compute();
   maybe_adopted();
+  report_missing_links();
+}
+
+// Should they never come, the coordinator has to know which ones.
+void step_protocol::report_missing_links() {
+  if (mode_ != mode::adopted || adopted_reported_) return;
+  for (const auto& m : plan_->members)
+    if (m.who != self_ && !linked_.contains(m.who))
+      out_.push_back(effect::report{link_complaint{self_, m.who, era_, "there is no link yet"}});
 }
 
 void step_protocol::adopt_sums(const recover_order& r) {
@@ -339,6 +348,7 @@ void step_protocol::link_down(const incarnation& peer, const std::string& why) {
     ready_sent_ = false;
   }
   if (relevant) complain(peer, why);
+  report_missing_links();
 }
 
 bool step_protocol::is_relevant(const incarnation& peer) const {

@@ -41,6 +41,7 @@ void step_protocol::order(const order_envelope& o) {
 void step_protocol::coordinator_connected() {
   if (mode_ == mode::promised) report_inventory();
   if (adopted_reported_) out_.push_back(effect::report{plan_adopted{era_, self_}});
+  report_missing_links();
   for (const auto& peer : complained_)
     out_.push_back(effect::report{link_complaint{self_, peer, era_, "the link broke"}});
   if (released_) out_.push_back(effect::report{released_report{self_, *released_}});

@@ -184,6 +184,7 @@ class step_protocol {
   void adopt_state(const recover_order& r);
   void adopt_sums(const recover_order& r);
   void maybe_adopted();
+  void report_missing_links();
   void resend_step();
   void forget_everything();
   void abandon_streamed();

@@ -20,16 +20,23 @@ std::vector<command> command_queue::take() {
   return std::exchange(waiting_, {});
 }
 
-stop_signals::stop_signals(command_queue& to) {
+stop_signals::stop_signals(command_queue& to, std::chrono::milliseconds grace) {
   sigset_t watched;
   ::sigemptyset(&watched);
   ::sigaddset(&watched, SIGTERM);
   ::sigaddset(&watched, SIGINT);
   ::pthread_sigmask(SIG_BLOCK, &watched, nullptr);
-  thread_ = std::thread([this, &to, watched] {
+  thread_ = std::thread([this, &to, watched, grace] {
     int number = 0;
-    while (::sigwait(&watched, &number) == 0 && !ending_)
-      to.put(stop_node{"SIG" + std::string(::sigabbrev_np(number))});
+    bool may_leave = grace.count() > 0;
+    while (::sigwait(&watched, &number) == 0 && !ending_) {
+      const auto why = "SIG" + std::string(::sigabbrev_np(number));
+      if (number == SIGTERM && may_leave)
+        to.put(leave{std::chrono::steady_clock::now() + grace, why});
+      else
+        to.put(stop_node{why});
+      may_leave = false;
+    }
   });
 }
 

@@ -2,16 +2,25 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "actors/base/control.hpp"
 
 namespace perdura::worker::node {
 
-using command = decltype(node_order::order);
+// The machine goes: the workers hand over what they hold, until the coordinator says stop or time is up.
+struct leave {
+  std::chrono::steady_clock::time_point deadline;
+  std::string why;
+};
+
+using command = std::variant<kill_worker, start_workers, stop_node, leave>;
 
 // Any thread puts in, main takes out.
 class command_queue {
@@ -27,10 +36,11 @@ class command_queue {
   std::vector<command> waiting_;
 };
 
-// SIGTERM and SIGINT become commands to stop. Made before any other thread, which then never sees them.
+// The first SIGTERM becomes a command to leave within `grace`, any further one and SIGINT one to stop.
+// Without grace all mean stop. Made before any other thread, which then never sees them.
 class stop_signals {
  public:
-  explicit stop_signals(command_queue& to);
+  stop_signals(command_queue& to, std::chrono::milliseconds grace);
   ~stop_signals();
   stop_signals(const stop_signals&) = delete;
   stop_signals& operator=(const stop_signals&) = delete;

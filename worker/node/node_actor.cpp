@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "actors/base/log.hpp"
+#include "actors/runtime/introduce.hpp"
 #include "actors/runtime/process.hpp"
 #include "actors/wire/codec.hpp"
 
@@ -18,6 +19,24 @@ constexpr auto hello_timeout = 2s;
 constexpr auto hello_pause = 200ms;
 constexpr auto heartbeat_least = 10ms;
 
+// With the time left now: clocks of two machines need not agree.
+void give_notice(self_type* self) {
+  auto& s = self->state;
+  if (!s.leaving || !s.is_accepted) return;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(s.leaving->deadline - std::chrono::steady_clock::now());
+  self->send(s.coordinator, node_notice{s.options.hello.who,
+                                        static_cast<std::uint32_t>(std::max<std::int64_t>(0, left.count())),
+                                        s.leaving->why});
+}
+
+void on_leave(self_type* self, const leave& l) {
+  auto& s = self->state;
+  s.options.hello.going = true;
+  s.leaving = l;
+  give_notice(self);
+}
+
 void on_welcome(self_type* self, const welcome& w) {
   auto& s = self->state;
   if (w.term < s.term) {
@@ -32,6 +51,7 @@ void on_welcome(self_type* self, const welcome& w) {
   s.heartbeat =
       std::max<std::chrono::milliseconds>(std::chrono::milliseconds(w.heartbeat_ms), heartbeat_least);
   for (const auto& e : s.exits) self->send(s.coordinator, e);
+  give_notice(self);
   self->send(self, beat{s.connection});
 }
 
@@ -45,15 +65,14 @@ void on_hello_failed(self_type* self, const error& why) {
 void say_hello(self_type* self) {
   auto& s = self->state;
   const auto connection = s.connection;
-  self->request(s.coordinator, hello_timeout, s.options.hello)
-      .then(
-          [self, connection](const welcome& w) {
-            if (self->state.connection == connection) on_welcome(self, w);
-          },
-          [self, connection](const caf::error& e) {
-            if (self->state.connection == connection)
-              on_hello_failed(self, wire::from_caf(e, self->home_system().config()));
-          });
+  runtime::introduce(
+      self, s.coordinator, s.options.identity, s.options.hello, hello_timeout,
+      [self, connection](const welcome& w) {
+        if (self->state.connection == connection) on_welcome(self, w);
+      },
+      [self, connection](const error& e) {
+        if (self->state.connection == connection) on_hello_failed(self, e);
+      });
 }
 
 void on_connected(self_type* self, const caf::strong_actor_ptr& coordinator) {
@@ -85,7 +104,7 @@ void on_order(self_type* self, const node_order& o) {
     return;
   }
   s.term = o.term;
-  s.options.obey(o.order);
+  s.options.obey(std::visit([](const auto& order) { return command(order); }, o.order));
 }
 
 void on_exit(self_type* self, perdura::child_exit e) {
@@ -133,6 +152,7 @@ node_actor::behavior_type agent(self_type* self, node_options options) {
       [self](const greet_again& g) {
         if (g.connection == self->state.connection) say_hello(self);
       },
+      [self](const leave& l) { on_leave(self, l); },
   };
 }
 

@@ -11,8 +11,6 @@ namespace perdura::worker {
 namespace {
 
 using std::chrono::milliseconds;
-// Nothing is due; only an event ends the wait.
-constexpr milliseconds idle{3'600'000};
 
 std::string file_part(std::string name) {
   std::replace(name.begin(), name.end(), '/', '-');
@@ -45,15 +43,16 @@ bool worker_keeper::kill(const incarnation& life) {
 }
 
 void worker_keeper::stop() {
+  holding_ = true;
   stopping_ = true;
   for (auto& p : places_)
     if (p.child) p.killed = children_.terminate(*p.child, options_.grace).has_value();
 }
 
-std::vector<perdura::child_exit> worker_keeper::look_after() {
+std::vector<perdura::child_exit> worker_keeper::look_after(milliseconds patience) {
   start_due();
   std::vector<perdura::child_exit> exits;
-  for (const auto& e : children_.wait(until_next_start())) {
+  for (const auto& e : children_.wait(until_next_start(patience))) {
     const auto p = std::find_if(places_.begin(), places_.end(),
                                 [&](const place& at) { return at.child == std::optional(e.child); });
     PERDURA_CHECK(p != places_.end(), "each child has its place");
@@ -63,14 +62,14 @@ std::vector<perdura::child_exit> worker_keeper::look_after() {
 }
 
 void worker_keeper::start_due() {
-  if (stopping_) return;
+  if (holding_) return;
   for (auto& p : places_)
     if (!p.child && p.due <= clock::now()) start(p);
 }
 
-milliseconds worker_keeper::until_next_start() const {
-  auto wait = idle;
-  if (stopping_) return wait;
+milliseconds worker_keeper::until_next_start(milliseconds patience) const {
+  auto wait = patience;
+  if (holding_) return wait;
   for (const auto& p : places_)
     if (!p.child) wait = std::min(wait, std::chrono::ceil<milliseconds>(p.due - clock::now()));
   return std::max(wait, milliseconds(0));
@@ -111,6 +110,8 @@ child_spec worker_keeper::command_for(const place& p) {
                to_string(p.life),
                "--log",
                options_.log_folder};
+  if (!options_.host.empty()) spec.argv.insert(spec.argv.end(), {"--host", options_.host});
+  if (!options_.tls_folder.empty()) spec.argv.insert(spec.argv.end(), {"--tls", options_.tls_folder});
   if (&p == &places_.front() && !fault_.empty()) spec.argv.insert(spec.argv.end(), {"--fault", fault_});
   spec.output = options_.log_folder + "/worker-" + file_part(p.name) + ".out";
   return spec;
@@ -121,7 +122,7 @@ perdura::child_exit worker_keeper::record(place& p, const child_exit& e) {
   --alive_;
   const auto who =
       "worker " + p.name + " (life " + short_name(p.life) + ", pid " + std::to_string(e.pid) + ") ";
-  if (stopping_) {
+  if (holding_) {
     log::info(who + e.words);
   } else {
     const auto again = p.policy.on_exit(e.lived, e.words);

@@ -21,6 +21,8 @@ struct keeper_options {
   incarnation node;
   std::uint32_t devices = 1;
   endpoint coordinator;
+  std::string host;        // for the workers' links; empty: as they find it
+  std::string tls_folder;  // of the workers' certificate; empty: no TLS
   std::string log_folder;
   std::string fault;                      // of the first worker's first life; or empty
   std::chrono::milliseconds grace{3000};  // from SIGTERM to SIGKILL
@@ -36,14 +38,17 @@ class worker_keeper {
 
   // Starts all that do not run, without waiting for their time.
   void start_missing();
+  // Starts none any more.
+  void hold() { holding_ = true; }
   // SIGKILL. False: that life does not run.
   bool kill(const incarnation& life);
   // Asks all to end, kills those that have not after `grace`, and starts none any more.
   void stop();
+  bool is_stopping() const { return stopping_; }
   bool is_over() const { return stopping_ && children_.size() == 0; }
 
-  // Waits until a worker ends, one is due to be started, or `wake`; gives the lives that have ended.
-  std::vector<perdura::child_exit> look_after();
+  // Waits until a worker ends, one is due to be started, `wake`, or so long; gives the lives that have ended.
+  std::vector<perdura::child_exit> look_after(std::chrono::milliseconds patience = std::chrono::hours(1));
   void wake() { children_.wake(); }
   std::uint32_t alive() const { return alive_; }
 
@@ -61,7 +66,7 @@ class worker_keeper {
 
   void start(place& p);
   void start_due();
-  std::chrono::milliseconds until_next_start() const;
+  std::chrono::milliseconds until_next_start(std::chrono::milliseconds patience) const;
   child_spec command_for(const place& p);
   perdura::child_exit record(place& p, const child_exit& e);
 
@@ -70,6 +75,7 @@ class worker_keeper {
   std::vector<place> places_;
   std::string fault_;  // until it has been passed on
   std::atomic<std::uint32_t> alive_ = 0;
+  bool holding_ = false;
   bool stopping_ = false;
 };
 

@@ -1,4 +1,4 @@
-"""torchrun's elastic restart: SIGKILL of one of two DDP ranks, to the first step that was never completed before.
+"""torchrun's elastic restart: SIGKILL of one of several DDP ranks, to the first step that was never completed before.
 
 Settings: default  plain torchrun (no restarts): the job ends, and a supervisor starts torchrun again at once
           restarts --max-restarts 3
@@ -31,9 +31,9 @@ def steps_of(folder: str, rank: int) -> list[worker_log.Entry]:
     return worker_log.read(f"{folder}/rank{rank}.log", "step")
 
 
-def end_workers(folder: str) -> None:
+def end_workers(folder: str, ranks: int) -> None:
     """Ends what a hung run left: only processes that this run's workers logged."""
-    for rank in (0, 1):
+    for rank in range(ranks):
         for entry in worker_log.read(f"{folder}/rank{rank}.log", "proc"):
             try:
                 with open(f"/proc/{entry.numbers[0]}/cmdline") as f:
@@ -43,9 +43,10 @@ def end_workers(folder: str) -> None:
                 pass
 
 
-def launcher(folder: str, setting: str, batch: int) -> "subprocess.Popen[bytes]":
+def launcher(folder: str, setting: str, batch: int, ranks: int) -> "subprocess.Popen[bytes]":
     env = dict(os.environ, RUN_FOLDER=folder, BATCH=str(batch), STEPS=str(KILL_AFTER_STEP + 10), OMP_NUM_THREADS="1")
-    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+               str(ranks)]
     if setting != "default":
         command += ["--max-restarts", "3"]
     if setting == "best":
@@ -54,10 +55,10 @@ def launcher(folder: str, setting: str, batch: int) -> "subprocess.Popen[bytes]"
         return subprocess.Popen([*command, f"{HERE}/torchrun_worker.py"], env=env, stdout=output, stderr=output)
 
 
-def run_once(folder: str, setting: str, batch: int, limit_s: float, rng: random.Random) -> dict:
+def run_once(folder: str, setting: str, batch: int, ranks: int, limit_s: float, rng: random.Random) -> dict:
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    job = launcher(folder, setting, batch)
+    job = launcher(folder, setting, batch, ranks)
     try:
         while not any(e.numbers[0] >= KILL_AFTER_STEP for e in steps_of(folder, 1)):
             if job.poll() is not None:
@@ -71,12 +72,12 @@ def run_once(folder: str, setting: str, batch: int, limit_s: float, rng: random.
         os.kill(victim, signal.SIGKILL)
         if setting == "default":
             job.wait()
-            job = launcher(folder, setting, batch)
+            job = launcher(folder, setting, batch, ranks)
         try:
             job.wait(limit_s)
         except subprocess.TimeoutExpired:
             return {"failed": f"no end {limit_s:.0f} s after the kill"}
-        done = max(e.numbers[0] for rank in (0, 1) for e in steps_of(folder, rank) if e.at <= killed)
+        done = max(e.numbers[0] for rank in range(ranks) for e in steps_of(folder, rank) if e.at <= killed)
         new = [e.at for e in steps_of(folder, 0) if e.at > killed and e.numbers[0] > done]
         if not new:
             return {"failed": f"torchrun gave up {time.time() - killed:.1f} s after the kill"}
@@ -87,7 +88,7 @@ def run_once(folder: str, setting: str, batch: int, limit_s: float, rng: random.
         if job.poll() is None:
             job.kill()
             job.wait()
-        end_workers(folder)
+        end_workers(folder, ranks)
 
 
 def main() -> None:
@@ -95,13 +96,15 @@ def main() -> None:
     p.add_argument("folder", help="for logs and checkpoints; emptied")
     p.add_argument("setting", choices=["default", "restarts", "best"])
     p.add_argument("--runs", type=int, default=3)
-    p.add_argument("--batch", type=int, default=128, help="samples a step, over both ranks")
+    p.add_argument("--batch", type=int, default=128, help="samples a step, over all ranks")
+    p.add_argument("--workers", type=int, default=2, help="ranks")
     p.add_argument("--limit-s", type=float, default=60, help="a run that has not ended so long after the kill is hung")
     p.add_argument("--seed", type=int, default=1, help="of when in a step the kill comes")
     args = p.parse_args()
     rng = random.Random(args.seed)
     for run in range(args.runs):
-        found = run_once(f"{args.folder}/torchrun-{args.setting}", args.setting, args.batch, args.limit_s, rng)
+        found = run_once(f"{args.folder}/torchrun-{args.setting}", args.setting, args.batch, args.workers, args.limit_s,
+                         rng)
         print(json.dumps({"run": run, **found}), flush=True)
 
 
