@@ -47,7 +47,7 @@ result<std::vector<admin::checkpoint_info>> admin_bridge::checkpoints(const std:
   return call<std::vector<admin::checkpoint_info>>([job](auto& c) { return c.checkpoints(job); });
 }
 result<admin::submission> admin_bridge::submit(const std::string& text, const std::string& file) {
-  return call<admin::submission>([=](auto& c) { return c.submit(text, file, now()); });
+  return call<admin::submission>([=](auto& c) { return c.submit(text, file); });
 }
 result<admin::receipt> admin_bridge::pause(const std::string& job) {
   return call<admin::receipt>([job](auto& c) { return c.pause(job, now()); });
@@ -58,8 +58,9 @@ result<admin::receipt> admin_bridge::resume(const std::string& job) {
 result<admin::receipt> admin_bridge::cancel(const std::string& job) {
   return call<admin::receipt>([job](auto& c) { return c.cancel(job, now()); });
 }
-result<admin::receipt> admin_bridge::drain(const std::string& name) {
-  return call<admin::receipt>([name](auto& c) { return c.drain(name, now()); });
+result<admin::receipt> admin_bridge::drain(const std::string& name,
+                                           std::optional<std::chrono::milliseconds> within) {
+  return call<admin::receipt>([=](auto& c) { return c.drain(name, within, now()); });
 }
 result<admin::receipt> admin_bridge::kill(const std::string& worker) {
   return call<admin::receipt>([worker](auto& c) { return c.kill(worker); });

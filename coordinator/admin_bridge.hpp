@@ -29,7 +29,8 @@ class admin_bridge : public admin::admin_service {
   result<admin::receipt> pause(const std::string& job) override;
   result<admin::receipt> resume(const std::string& job) override;
   result<admin::receipt> cancel(const std::string& job) override;
-  result<admin::receipt> drain(const std::string& name) override;
+  result<admin::receipt> drain(const std::string& name,
+                               std::optional<std::chrono::milliseconds> within) override;
   result<admin::receipt> kill(const std::string& worker) override;
   result<admin::receipt> checkpoint_now(const std::string& job) override;
   result<admin::receipt> shutdown() override;

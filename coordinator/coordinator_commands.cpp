@@ -12,8 +12,7 @@ constexpr std::size_t jobs_max = 10'000;
 
 }  // namespace
 
-admin::submission coordinator_shell::submit(const std::string& text, const std::string& file,
-                                            time_point now) {
+admin::submission coordinator_shell::submit(const std::string& text, const std::string& file) {
   admin::submission s;
   const auto config = runtime::parse_job(text, file);
   if (!config) {
@@ -36,12 +35,30 @@ admin::submission coordinator_shell::submit(const std::string& text, const std::
   job.text = text;
   journal_->put(job);
   s.job = job.id;
-  jobs_[s.job].record = std::move(job);
-  start_waiting(now);
+  auto& entry = jobs_[s.job];
+  entry.record = std::move(job);
+  entry.config = *config;
+  place_soon();
   return s;
 }
 
+// Writes down what a person wants. True: that is all, the job does not run.
+result<bool> coordinator_shell::hold(const std::string& name, bool on_hold) {
+  if (auto one = is_unambiguous(name); !one) return one.failure();
+  auto id = find_job(name);
+  if (!id) return id.failure();
+  auto& record = jobs_.at(*id).record;
+  if (record.stage != job_stage::waiting && record.stage != job_stage::active) return false;
+  record.on_hold = on_hold;
+  journal_->put(record);
+  place_soon();
+  return record.stage == job_stage::waiting || record.stopping;
+}
+
 result<admin::receipt> coordinator_shell::pause(const std::string& job, time_point now) {
+  auto waits = hold(job, true);
+  if (!waits) return waits.failure();
+  if (*waits) return admin::receipt{"it will not start before it is resumed"};
   auto run = find_run_to_change(job);
   if (!run) return run.failure();
   (*run)->pause(now);
@@ -49,6 +66,9 @@ result<admin::receipt> coordinator_shell::pause(const std::string& job, time_poi
 }
 
 result<admin::receipt> coordinator_shell::resume(const std::string& job, time_point now) {
+  auto waits = hold(job, false);
+  if (!waits) return waits.failure();
+  if (*waits) return admin::receipt{"it starts when there are workers for it"};
   auto run = find_run_to_change(job);
   if (!run) return run.failure();
   (*run)->resume(now);
@@ -74,36 +94,6 @@ result<admin::receipt> coordinator_shell::cancel(const std::string& name, time_p
   if (!run) return run.failure();
   (*run)->cancel(now);
   return admin::receipt{"it is cancelled; its checkpoints stay"};
-}
-
-result<admin::receipt> coordinator_shell::drain(const std::string& name, time_point now) {
-  std::vector<incarnation> leaving;
-  for (auto& [who, n] : nodes_) {
-    if (n.hello.name != name) continue;
-    n.draining = true;
-    for (const auto& [worker, w] : workers_)
-      if (w.hello.node == who) leaving.push_back(worker);
-  }
-  for (const auto& [who, w] : workers_)
-    if (w.hello.name == name) leaving.push_back(who);
-  if (leaving.empty())
-    return error{errc::not_found, "there is no node or worker \"" + name + "\" with workers"};
-  const auto leaves = [&](const incarnation& who) {
-    return std::find(leaving.begin(), leaving.end(), who) != leaving.end();
-  };
-  for (const auto& [id, job] : jobs_) {
-    if (!job.run || !job.run->logic()) continue;
-    const auto& members = job.run->logic()->state().current.members;
-    if (!members.empty() &&
-        std::all_of(members.begin(), members.end(), [&](const auto& m) { return leaves(m.who); }))
-      return error{errc::refused,
-                   "nobody would be left to hold the state of " + id + "; pause or cancel the job instead"};
-  }
-  std::map<job_run*, std::vector<incarnation>> by_run;
-  for (const auto& who : leaving)
-    if (auto* run = run_of(workers_.at(who).job)) by_run[run].push_back(who);
-  for (auto& [run, who] : by_run) run->drain(who, std::nullopt, "asked for by a person", now);
-  return admin::receipt{std::to_string(leaving.size()) + " workers hand over what they hold, then stay idle"};
 }
 
 result<admin::receipt> coordinator_shell::kill(const std::string& worker) {

@@ -11,6 +11,9 @@ namespace perdura::coordinator {
 namespace {
 
 constexpr std::size_t workers_max = 100'000;
+// A job that has lost a worker waits so many leases for another before lower ones give up theirs.
+constexpr int patience_leases = 10;
+constexpr std::chrono::milliseconds place_at_least_every{500};  // patience is a matter of time
 
 double ms_between(time_point a, time_point b) {
   return std::chrono::duration<double, std::milli>(b - a).count();
@@ -23,7 +26,8 @@ coordinator_shell::coordinator_shell(shell_options options, std::unique_ptr<jour
     : options_(std::move(options)),
       journal_(std::move(memory)),
       around_(std::move(around)),
-      keeper_(std::move(keeper)) {}
+      keeper_(std::move(keeper)),
+      scheduler_(options_.config.lease * patience_leases) {}
 
 coordinator_shell::~coordinator_shell() {
   keeper_.reset();  // its thread posts here
@@ -32,6 +36,9 @@ coordinator_shell::~coordinator_shell() {
 result<void> coordinator_shell::begin(time_point now) {
   auto jobs = journal_->jobs();
   if (!jobs) return jobs.failure();
+  auto drains = journal_->drains();
+  if (!drains) return drains.failure();
+  drains_ = std::move(*drains);
   for (auto& job : *jobs) jobs_[job.id].record = std::move(job);
   note("", {event_kind::coordinator_started,
             "term " + to_string(options_.term),
@@ -39,12 +46,19 @@ result<void> coordinator_shell::begin(time_point now) {
                 std::to_string(options_.config.port),
             {}});
   for (auto& [id, job] : jobs_) {
-    if (job.record.stage != job_stage::active) continue;
+    if (job.record.stage != job_stage::active && job.record.stage != job_stage::waiting) continue;
     auto config = runtime::parse_job(job.record.text, id);
-    if (!config) return config.failure();
-    start(job, std::move(*config), now);
+    if (!config) {
+      if (job.record.stage == job_stage::active) return config.failure();
+      job.record.stage = job_stage::failed;
+      job.record.why = config.failure().message;
+      journal_->put(job.record);
+      continue;
+    }
+    job.config = std::move(*config);
+    if (job.record.stage == job_stage::active) start_run(job, now);
   }
-  start_waiting(now);
+  place_soon();
   return {};
 }
 
@@ -91,12 +105,9 @@ result<welcome> coordinator_shell::greet(const worker_hello& hello, time_point n
   w.heard = now;
   w.connected = true;
   w.is_ready = false;
-  if (w.job.empty()) {
-    if (const auto* run = run_that_counts_on(hello.who))
-      w.job = run->record().id;
-    else if (const auto all = running(); !all.empty())
-      assign(w, all.front());
-  }
+  if (w.job.empty())
+    if (const auto* run = run_that_counts_on(hello.who)) w.job = run->record().id;
+  if (w.job.empty()) place_soon();
   if (const auto* run = run_of(w.job)) {
     tell_peers(w.job);
     send(hello.who, job_order{w.job, run->record().text, options_.store});
@@ -131,8 +142,10 @@ void coordinator_shell::assign(worker_view& w, const std::string& job) {
 }
 
 void coordinator_shell::dismiss(worker_view& w) {
+  if (auto* run = run_of(w.job)) run->dismissed(w.hello.who);
   const auto job = std::exchange(w.job, "");
   w.is_ready = false;
+  w.leaving = false;
   send(w.hello.who, peers_order{});
   send(w.hello.who, dismiss_order{job});
 }
@@ -147,19 +160,25 @@ void coordinator_shell::report(const worker_report& r, time_point now) {
   auto& w = found->second;
   w.heard = now;
   if (const auto* ready = std::get_if<job_ready>(&r.message)) return on_job_ready(w, *ready, now);
+  if (const auto* f = std::get_if<worker_failure>(&r.message)) return on_worker_failure(w, *f, now);
+  auto* run = run_of(w.job);
+  if (!run || !w.is_ready) return;
+  run->received(r.message, now);
+  if (std::holds_alternative<released_report>(r.message)) free_those_that_let_go();
+}
+
+void coordinator_shell::on_worker_failure(worker_view& w, const worker_failure& f, time_point now) {
   auto* run = run_of(w.job);
   if (!run) return;
-  if (const auto* f = std::get_if<worker_failure>(&r.message)) {
-    if (!w.is_ready) {
-      const bool somebody_can = std::any_of(workers_.begin(), workers_.end(), [&](const auto& x) {
-        return x.second.is_ready && x.second.job == w.job;
-      });
-      return run->not_loaded(w.hello.name, *f, somebody_can, now);
-    }
-    lose(who, f->why, now);
-    return kill_process(who, f->why);
+  if (w.is_ready) {
+    lose(f.who, f.why, now);
+    return kill_process(f.who, f.why);
   }
-  if (w.is_ready) run->received(r.message, now);
+  const bool somebody_can = std::any_of(workers_.begin(), workers_.end(), [&](const auto& x) {
+    return x.second.is_ready && x.second.job == w.job;
+  });
+  run->not_loaded(w.hello.name, f, somebody_can, now);
+  refuse(w);
 }
 
 void coordinator_shell::on_job_ready(worker_view& w, const job_ready& r, time_point now) {
@@ -168,13 +187,12 @@ void coordinator_shell::on_job_ready(worker_view& w, const job_ready& r, time_po
     if (w.job.empty()) send(r.who, dismiss_order{r.job});
     return;
   }
-  if (is_leaving(w) && !holds_something(r.who, w)) return;
   if (auto* run = run_of(w.job)) {
     const auto node = nodes_.find(w.hello.node);
-    const bool is_known = node != nodes_.end();
-    const bool is_going = is_known && (node->second.draining || node->second.hello.going);
-    w.is_ready = run->loaded(w.hello, is_known ? node->second.hello.labels : node_labels{}, is_going, r, now);
+    const auto labels = node == nodes_.end() ? node_labels{} : node->second.hello.labels;
+    w.is_ready = run->loaded(w.hello, labels, is_going(w), r, now);
     if (jobs_.at(r.job).peers_wait) tell_peers(r.job);
+    if (!w.is_ready) refuse(w);
   }
 }
 
@@ -194,9 +212,11 @@ void coordinator_shell::lose(const incarnation& who, const std::string& why, tim
   if (w == workers_.end()) return;
   const auto job = w->second.job;
   workers_.erase(w);
+  for (auto& [id, entry] : jobs_) std::erase(entry.unfit, who);
   if (auto* run = run_of(job)) {
     run->lost(who, why, now);
     tell_peers(job);
+    place_soon();
   }
 }
 
@@ -273,7 +293,9 @@ void coordinator_shell::tick(time_point now) {
     job.run->tick(now);
     if (job.peers_wait) tell_peers(id);
   }
-  see_off(now);
+  free_those_that_let_go();
+  see_off();
+  if (!placed_at_ || now - *placed_at_ >= place_at_least_every) place(now);
 }
 
 // ---- jobs
@@ -290,33 +312,11 @@ job_course& coordinator_shell::course_of(job_entry& job) {
   return *job.course;
 }
 
-void coordinator_shell::start_waiting(time_point now) {
-  if (!running().empty()) return;
-  for (auto& [id, job] : jobs_) {
-    if (job.record.stage != job_stage::waiting) continue;
-    auto config = runtime::parse_job(job.record.text, id);
-    if (!config) {
-      job.record.stage = job_stage::failed;
-      job.record.why = config.failure().message;
-      journal_->put(job.record);
-      continue;
-    }
-    job.record.stage = job_stage::active;
-    journal_->put(job.record);
-    note(id, {event_kind::job_started, id, "it is the next in the queue", {}});
-    start(job, std::move(*config), now);
-    for (auto& [who, w] : workers_) assign(w, id);
-    tell_peers(id);
-    for (auto& [who, w] : workers_) send(who, job_order{id, job.record.text, options_.store});
-    return;
-  }
-}
-
-void coordinator_shell::start(job_entry& job, job_config config, time_point now) {
+void coordinator_shell::start_run(job_entry& job, time_point now) {
   const auto& c = options_.config;
   job_host& host = *this;
   job.run = std::make_unique<job_run>(
-      job.record, std::move(config),
+      job.record, job.config,
       job_run_options{options_.term, c.lease, c.gather, c.step_timeout, c.join_timeout}, course_of(job),
       *journal_, *keeper_, host);
   job.run->begin(now);
@@ -324,14 +324,14 @@ void coordinator_shell::start(job_entry& job, job_config config, time_point now)
 
 void coordinator_shell::ended(const std::string& job) {
   // The run may be what called this; it goes when its effects are done.
-  around_.post([job](coordinator_shell& c) { c.clear_away(job, std::chrono::steady_clock::now()); });
+  around_.post([job](coordinator_shell& c) { c.clear_away(job); });
 }
 
-void coordinator_shell::clear_away(const std::string& job, time_point now) {
+void coordinator_shell::clear_away(const std::string& job) {
   jobs_.at(job).run.reset();
   for (auto& [who, w] : workers_)
     if (w.job == job) dismiss(w);
-  start_waiting(now);
+  place_soon();
 }
 
 void coordinator_shell::commit(storage::manifest m, std::uint32_t keep) {

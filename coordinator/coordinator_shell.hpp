@@ -16,6 +16,7 @@
 #include "coordinator/checkpoint_keeper.hpp"
 #include "coordinator/job_run.hpp"
 #include "coordinator/journal.hpp"
+#include "coordinator/logic/scheduler.hpp"
 
 namespace perdura::coordinator {
 
@@ -71,11 +72,13 @@ class coordinator_shell : private job_host {
   result<std::vector<admin::step_info>> steps(const std::string& job, step_number from, std::uint32_t limit);
   result<std::vector<admin::recovery_info>> recoveries(const std::string& job) const;
   result<std::vector<admin::checkpoint_info>> checkpoints(const std::string& job) const;
-  admin::submission submit(const std::string& text, const std::string& file, time_point now);
+  admin::submission submit(const std::string& text, const std::string& file);
   result<admin::receipt> pause(const std::string& job, time_point now);
   result<admin::receipt> resume(const std::string& job, time_point now);
   result<admin::receipt> cancel(const std::string& job, time_point now);
-  result<admin::receipt> drain(const std::string& name, time_point now);
+  // `within`: its machine is gone then.
+  result<admin::receipt> drain(const std::string& name, std::optional<std::chrono::milliseconds> within,
+                               time_point now);
   result<admin::receipt> kill(const std::string& worker);
   result<admin::receipt> checkpoint_now(const std::string& job, time_point now);
   admin::receipt shut_down();
@@ -89,18 +92,20 @@ class coordinator_shell : private job_host {
     bool connected = true;
     std::string job;        // that it serves; empty: none
     bool is_ready = false;  // it has that job loaded
+    bool leaving = false;   // it hands over what it holds for that job, and is free then
   };
   struct node_view {
     node_hello hello;
     time_point heard;
     bool connected = true;
-    bool draining = false;
-    std::optional<time_point> gone_at;  // its machine's end, as its agent was told
     bool told_to_stop = false;
-    bool is_saved = false;  // by a checkpoint, for want of somebody who takes over
   };
   struct job_entry {
     job_record record;
+    job_config config;  // of its text, while it has not ended
+    std::string lacks;  // which workers, if any
+    std::optional<time_point> lack_noted;
+    std::vector<incarnation> unfit;      // workers that cannot serve it
     std::unique_ptr<job_course> course;  // once somebody asks for it
     std::unique_ptr<job_run> run;        // while it is active
     bool peers_wait = false;             // its workers are to be told of each other when all are back
@@ -115,9 +120,8 @@ class coordinator_shell : private job_host {
   void ended(const std::string& job) override;
 
   // ---- jobs and their workers
-  void start_waiting(time_point now);
-  void start(job_entry& job, job_config config, time_point now);
-  void clear_away(const std::string& job, time_point now);
+  void start_run(job_entry& job, time_point now);
+  void clear_away(const std::string& job);
   void assign(worker_view& w, const std::string& job);
   void dismiss(worker_view& w);
   void tell_peers(const std::string& job);
@@ -128,13 +132,29 @@ class coordinator_shell : private job_host {
   std::vector<std::string> running() const;
   job_course& course_of(job_entry& job);
   void on_job_ready(worker_view& w, const job_ready& r, time_point now);
+  void on_worker_failure(worker_view& w, const worker_failure& f, time_point now);
 
-  // ---- machines that go
-  bool is_leaving(const worker_view& w) const;
-  bool holds_something(const incarnation& who, const worker_view& w) const;
-  bool holds_anything(const incarnation& node) const;
-  void hand_over(const incarnation& node, time_point now);
-  void see_off(time_point now);
+  // ---- who serves which job (coordinator_placement.cpp)
+  void place_soon();
+  void place(time_point now);
+  std::vector<job_demand> demands() const;
+  std::vector<worker_supply> supplies() const;
+  void carry_out(const schedule& s, time_point now);
+  void take(const schedule::move& m, time_point now);
+  void note_lacks(const schedule& s, time_point now);
+  void refuse(worker_view& w);
+  void free_those_that_let_go();
+
+  // ---- machines that go (coordinator_drains.cpp)
+  bool is_going(const worker_view& w) const;
+  const drain_entry* drain_of(const incarnation& who) const;
+  bool record_drain(const incarnation& who, const std::string& name,
+                    std::optional<std::chrono::milliseconds> within, const std::string& why);
+  bool may_hold_something(const incarnation& node) const;
+  void hand_over(const std::vector<incarnation>& workers, std::optional<std::chrono::milliseconds> within,
+                 const std::string& why, time_point now);
+  std::string left_alone(const std::vector<incarnation>& leaving) const;
+  void see_off();
 
   // ---- what people see and name
   result<std::string> find_job(const std::string& name) const;
@@ -142,8 +162,10 @@ class coordinator_shell : private job_host {
   // A write does not guess which of several jobs is meant.
   result<void> is_unambiguous(const std::string& name) const;
   result<job_run*> find_run_to_change(const std::string& name);
+  result<bool> hold(const std::string& name, bool on_hold);
   admin::job_info info_of(const job_entry& job) const;
   admin::worker_info info_of(const incarnation& who, const worker_view& w) const;
+  void tell_drain(const incarnation& who, admin::departure& into) const;
   admin::worker_state state_of(const incarnation& who, const worker_view& w) const;
 
   shell_options options_;
@@ -156,6 +178,10 @@ class coordinator_shell : private job_host {
   std::optional<time_point> last_tick_;
   std::unique_ptr<checkpoint_keeper> keeper_;
   std::map<std::string, job_entry> jobs_;  // by id, which sorts by age
+  std::vector<drain_entry> drains_;        // the newest last, bounded
+  scheduler scheduler_;
+  bool placing_ = false;  // soon
+  std::optional<time_point> placed_at_;
 };
 
 }  // namespace perdura::coordinator

@@ -51,8 +51,12 @@ std::vector<admin::node_info> coordinator_shell::nodes(time_point now) const {
     info.devices = n.hello.devices;
     info.last_seen_ms = ms_since(n.heard, now);
     info.pid = n.hello.pid;
+    info.host_label = n.hello.labels.host;
+    info.rack = n.hello.labels.rack;
+    info.zone = n.hello.labels.zone;
+    tell_drain(who, info.leaving);
     info.state = !n.connected                            ? admin::node_state::gone
-                 : n.draining                            ? admin::node_state::draining
+                 : info.leaving.is_going                 ? admin::node_state::draining
                  : now - n.heard > options_.config.lease ? admin::node_state::suspect
                                                          : admin::node_state::up;
     all.push_back(std::move(info));
@@ -84,11 +88,21 @@ admin::worker_info coordinator_shell::info_of(const incarnation& who, const work
   info.phase = to_string(w.last.phase);
   info.resident_bytes = w.last.resident_bytes;
   info.pid = w.hello.pid;
+  info.job = w.job;
+  tell_drain(w.hello.node, info.leaving);
+  tell_drain(who, info.leaving);
   const auto* run = run_of(w.job);
   if (!run || !run->logic()) return info;
   const auto& state = run->logic()->state();
   if (const auto* member = state.current.find(who))
     for (const auto& b : member->blocks) info.slots += b.size;
+  const auto& members = state.current.members;
+  const auto self = std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.who == who; });
+  const auto index = static_cast<member_index>(self - members.begin());
+  for (const auto& holders : state.current.holders) {
+    info.tiles_owned += holders.front() == index ? 1 : 0;
+    info.tiles_held += std::count(holders.begin(), holders.end(), index) > 0 ? 1 : 0;
+  }
   if (state.newest) {
     const auto next = state.newest->step + 1;
     info.lag = next > w.last.step ? next.value - w.last.step.value : 0;
@@ -147,6 +161,9 @@ admin::job_info coordinator_shell::info_of(const job_entry& entry) const {
   if (const auto config = runtime::parse_job(job.text, job.id)) {
     info.name = config->name;
     info.steps = config->steps;
+    info.priority = config->priority;
+    info.min_workers = std::max<std::uint32_t>(1, config->elastic.min_workers);
+    info.max_workers = config->elastic.max_workers;
     if (entry.course) info.images_per_s = entry.course->steps_per_s() * config->batch.size;
   }
   for (const auto& c : keeper_->list(job.id))
@@ -158,14 +175,18 @@ admin::job_info coordinator_shell::info_of(const job_entry& entry) const {
     case job_stage::cancelled: info.state = admin::job_state::cancelled; break;
     case job_stage::active: info.state = admin::job_state::starting; break;
   }
+  for (const auto& [who, w] : workers_) info.workers += w.job == job.id ? 1 : 0;
   if (job.stage == job_stage::waiting) {
-    const auto all = running();
-    info.why = all.empty() ? "workers" : "another job runs: " + all.front();
+    info.why = entry.lacks.empty() ? "it is about to start" : entry.lacks;
+    if (job.on_hold) info.state = admin::job_state::paused;
+    if (job.on_hold) info.why = "a person has paused it: perdura resume " + job.id;
   }
   const auto* logic = entry.run ? entry.run->logic() : nullptr;
   if (logic) {
     tell_progress(info, logic->state());
     tell_state(info, *logic);
+    if (info.state == admin::job_state::running && !entry.lacks.empty()) info.why = entry.lacks;
+    if (job.stopping) info.why = "it gives up its workers, with a checkpoint";
   } else {
     if (const auto state = journal_->state_of(job.id)) tell_progress(info, *state);
     if (entry.run && job.stage == job_stage::active) info.why = "a worker that loads it";

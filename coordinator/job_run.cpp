@@ -10,6 +10,7 @@ namespace perdura::coordinator {
 namespace {
 
 constexpr std::size_t verdicts_kept = 256;
+constexpr std::chrono::seconds last_checkpoint_limit{30};  // of a job that is stopped
 
 std::int64_t unix_ms() {
   using namespace std::chrono;
@@ -40,6 +41,7 @@ job_run::job_run(job_record& record, job_config config, job_run_options options,
 void job_run::begin(time_point now) {
   if (!record_.tiles.empty()) make_supervisor(now);
   run_effects(now);
+  if (record_.stopping) stop(now);
 }
 
 result<restore_point> job_run::find_restore_point() {
@@ -80,6 +82,16 @@ bool job_run::counts_on(const incarnation& who) const {
          std::find(s.releasing.begin(), s.releasing.end(), who) != s.releasing.end();
 }
 
+bool job_run::can_spare(const incarnation& who) const {
+  if (!supervisor_) return true;
+  const auto where = supervisor_->where();
+  return !supervisor_->is_involved(who) && (where == stage::running || where == stage::waiting);
+}
+
+bool job_run::computes() const {
+  return supervisor_ && supervisor_->where() != stage::waiting && supervisor_->where() != stage::ended;
+}
+
 // ---- events
 
 bool job_run::loaded(const worker_hello& hello, const node_labels& at, bool is_going, const job_ready& r,
@@ -100,8 +112,9 @@ bool job_run::loaded(const worker_hello& hello, const node_labels& at, bool is_g
     if (is_going) supervisor_->drain({hello.who}, std::nullopt, "its node is to go", now);
     supervisor_->arrived(ready, at, now);
   }
+  const bool has_other_bits = supervisor_ && supervisor_->state().numeric_class != r.numeric_class;
   run_effects(now);
-  return true;
+  return !has_other_bits;
 }
 
 void job_run::not_loaded(const std::string& name, const worker_failure& f, bool somebody_can,
@@ -146,6 +159,7 @@ void job_run::tick(time_point now) {
   if (supervisor_) supervisor_->tick(now);
   run_effects(now);
   look_for_hung(now);
+  rest_if_possible(now);
 }
 
 void job_run::look_for_hung(time_point now) {
@@ -185,7 +199,7 @@ void job_run::committed(const storage::manifest& m, const result<void>& done, ti
 // ---- commands
 
 void job_run::pause(time_point now) {
-  supervisor_->pause(now);
+  supervisor_->suspend(now);  // with a snapshot: it may have to give its workers up
   run_effects(now);
 }
 
@@ -205,6 +219,39 @@ void job_run::cancel(time_point now) {
 void job_run::snapshot_now(time_point now) {
   supervisor_->snapshot_now(now);
   run_effects(now);
+}
+
+void job_run::stop(time_point now) {
+  stop_by_ = now + last_checkpoint_limit;
+  if (supervisor_) supervisor_->suspend(now);
+  run_effects(now);
+  rest_if_possible(now);
+}
+
+void job_run::rest_if_possible(time_point now) {
+  if (!stop_by_ || record_.stage != job_stage::active) return;
+  const bool in_time = now < *stop_by_;
+  if (supervisor_ && in_time && !supervisor_->is_at_rest()) return;
+  if (supervisor_ && !in_time && supervisor_->where() != stage::running) return;  // a recovery comes first
+  stop_by_.reset();
+  std::string saved = "nothing was computed yet";
+  if (supervisor_) {
+    const auto& s = supervisor_->state();
+    if (s.newest) saved = "after step " + to_string(s.newest->step) + "; it goes on from its last checkpoint";
+    journal_.put(record_.id, without_workers(s));
+  }
+  record_.stage = job_stage::waiting;
+  record_.stopping = false;
+  journal_.put(record_);
+  host_.note(record_.id, {event_kind::job_stopped, record_.id, saved, {}});
+  course_.interrupted();
+  host_.ended(record_.id);
+}
+
+void job_run::dismissed(const incarnation& who) {
+  watchdog_.forget(who);
+  if (supervisor_) supervisor_->dismissed(who);
+  run_effects(std::chrono::steady_clock::now());
 }
 
 void job_run::drain(const std::vector<incarnation>& who, std::optional<std::chrono::milliseconds> within,

@@ -30,7 +30,8 @@ class job_host {
   virtual void lose(const incarnation& who, const std::string& why, time_point now) = 0;
   // Comes back as job_run::committed.
   virtual void commit(storage::manifest m, std::uint32_t keep) = 0;
-  // Its record says how. The run is still busy: let it go later.
+  // It has ended, or rests and holds nothing that could be lost: its record says which. The run is still
+  // busy: let it go later.
   virtual void ended(const std::string& job) = 0;
 };
 
@@ -68,6 +69,10 @@ class job_run {
   void resume(time_point now);
   void cancel(time_point now);
   void snapshot_now(time_point now);
+  // To give all workers up, with a checkpoint; ends as a job that waits.
+  void stop(time_point now);
+  // It serves another job from now on.
+  void dismissed(const incarnation& who);
   // As supervisor::drain.
   void drain(const std::vector<incarnation>& who, std::optional<std::chrono::milliseconds> within,
              const std::string& why, time_point now);
@@ -81,12 +86,17 @@ class job_run {
   // Is it one of those that hold or are to hold state, by what is on record? After a restart of the
   // coordinator such a worker belongs here before it has said a word about the job.
   bool counts_on(const incarnation& who) const;
+  // Can it be let go without loss? Not while a recovery may yet make it a member.
+  bool can_spare(const incarnation& who) const;
+  // False: it waits for workers, or for one that loads it.
+  bool computes() const;
 
  private:
   void make_supervisor(time_point now);
   result<restore_point> find_restore_point();
   void on_verdict(const verdict_report& r, time_point now);
   void look_for_hung(time_point now);
+  void rest_if_possible(time_point now);
   void run_effects(time_point now);
   void run(const effect::persist& e, time_point now);
   void run(const effect::record& e, time_point now);
@@ -107,6 +117,7 @@ class job_run {
   bool running_effects_ = false;
   std::unique_ptr<supervisor> supervisor_;
   watchdog watchdog_;
+  std::optional<time_point> stop_by_;  // without its checkpoint then
   std::optional<chunk_collector> collector_;
   std::map<std::pair<timeline_number, step_number>, verdict> verdicts_;  // recent, for manifests
 };

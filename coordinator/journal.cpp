@@ -45,6 +45,7 @@ namespace perdura::coordinator {
 namespace {
 
 const std::string job_prefix = "job/";
+const std::string drains_key = "drains";
 std::string state_key(const std::string& job) { return "state/" + job; }
 std::string newest_key(const std::string& job) { return "newest/" + job; }
 
@@ -149,6 +150,17 @@ result<durable_state> journal::state_of(const std::string& job) const {
   if (!v) return v.failure();
   if (v->timeline == state->timeline && (!state->newest || state->newest->step < v->step)) state->newest = *v;
   return state;
+}
+
+void journal::put(const std::vector<drain_entry>& drains) {
+  must(log_->put_state(drains_key, encode(drains), true));
+}
+
+result<std::vector<drain_entry>> journal::drains() const {
+  const auto bytes = log_->get_state(drains_key);
+  if (!bytes) return bytes.failure();
+  if (!*bytes) return std::vector<drain_entry>{};
+  return decode_drains(**bytes);
 }
 
 void journal::note(const std::string& job, const event& e) {

@@ -31,6 +31,9 @@ class journal {
   result<std::vector<job_record>> jobs() const;  // by id
   result<durable_state> state_of(const std::string& job) const;
 
+  void put(const std::vector<drain_entry>& drains);
+  result<std::vector<drain_entry>> drains() const;
+
   void note(const std::string& job, const event& e);
   result<admin::event_page> read(const admin::event_query& query) const;
   std::uint64_t last_event() const { return log_->last_sequence(); }

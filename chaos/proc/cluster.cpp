@@ -261,6 +261,31 @@ admin::job_info cluster::job() {
   return all.back();
 }
 
+admin::job_info cluster::job(const std::string& id) {
+  auto all = ask<std::vector<admin::job_info>>("jobs", [](auto& a) { return a.jobs(); });
+  for (auto& j : all)
+    if (j.id == id) return j;
+  throw failure("there is no job " + id);
+}
+
+void cluster::wait_job(const std::string& what, const std::string& id,
+                       const std::function<bool(const admin::job_info&)>& reached, milliseconds limit) {
+  wait_until("job " + id + " " + what, limit, [&] {
+    const auto now = job(id);
+    if (reached(now)) return true;
+    if (admin::has_ended(now.state))
+      throw failure("job " + id + " is " + std::string(to_string(now.state)) + " at step " +
+                    to_string(now.step) + ": " + now.why);
+    return false;
+  });
+}
+
+admin::job_info cluster::wait_finished(const std::string& id, milliseconds limit) {
+  wait_job(
+      "to finish", id, [](const auto& j) { return j.state == admin::job_state::finished; }, limit);
+  return job(id);
+}
+
 std::vector<admin::event_info> cluster::events() {
   std::vector<admin::event_info> all;
   for (admin::event_query query;;) {

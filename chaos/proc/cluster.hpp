@@ -12,6 +12,7 @@
 // under way, it prints the last lines of each process's log. When it is gone, so are all its processes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -91,6 +92,7 @@ class cluster {
   std::vector<admin::worker_info> workers();
   admin::worker_info worker(const std::string& name);
   admin::job_info job();  // the newest
+  admin::job_info job(const std::string& id);
   std::vector<admin::event_info> events();
   std::vector<admin::step_info> steps();
   std::vector<admin::recovery_info> recoveries();
@@ -102,6 +104,12 @@ class cluster {
   void wait_event(const std::string& kind, milliseconds limit = default_limit);
   // Throws when the job ends otherwise than finished.
   admin::job_info wait_finished(milliseconds limit = default_limit);
+  // Each of several jobs by its id.
+  admin::job_info wait_finished(const std::string& job, milliseconds limit = default_limit);
+  // Until `reached` is true of a job that has not ended otherwise.
+  void wait_job(const std::string& what, const std::string& job,
+                const std::function<bool(const admin::job_info&)>& reached,
+                milliseconds limit = default_limit);
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::string& host() const { return options_.host; }

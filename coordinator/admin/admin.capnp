@@ -95,6 +95,17 @@ struct Node {
   state @4 :NodeState;
   lastSeenMs @5 :UInt64;  # since its last heartbeat
   pid @6 :UInt32;
+  hostLabel @7 :Text;
+  rack @8 :Text;
+  zone @9 :Text;
+  leaving @10 :Departure;
+}
+
+# Of a node or worker that is to be used no more.
+struct Departure {
+  isGoing @0 :Bool;
+  left :union { unlimited @1 :Void; ms @2 :UInt64; }  # until its machine is gone
+  why @3 :Text;
 }
 
 enum WorkerState { joining @0; idle @1; learning @2; member @3; leaving @4; fenced @5; dead @6; }
@@ -111,6 +122,10 @@ struct Worker {
   lag @8 :UInt64;
   residentBytes @9 :UInt64;
   pid @10 :UInt32;
+  job @11 :Text;
+  tilesOwned @12 :UInt32;
+  tilesHeld @13 :UInt32;
+  leaving @14 :Departure;
 }
 
 enum JobState {
@@ -134,6 +149,10 @@ struct Job {
   finalHash @14 :Text;
   recoveries @15 :UInt32;
   why @16 :Text;
+  priority @17 :Int32;
+  workers @18 :UInt32;
+  minWorkers @19 :UInt32;
+  maxWorkers @20 :UInt32;  # 0: no quota
 }
 
 struct Block {
@@ -218,7 +237,7 @@ interface Operator {
   pause @1 (job :Text) -> Reply(Receipt);
   resume @2 (job :Text) -> Reply(Receipt);
   cancel @3 (job :Text) -> Reply(Receipt);
-  drain @4 (name :Text) -> Reply(Receipt);
+  drain @4 (name :Text, withinMs :UInt64) -> Reply(Receipt);  # 0: no deadline
   kill @5 (worker :Text) -> Reply(Receipt);
   checkpointNow @6 (job :Text) -> Reply(Receipt);
   shutdown @7 () -> Reply(Receipt);

@@ -73,9 +73,10 @@ class remote final : public admin_api {
   result<receipt> cancel(const std::string& job) override {
     return ask<receipt>(of_job(operator_->cancelRequest(), job));
   }
-  result<receipt> drain(const std::string& name) override {
+  result<receipt> drain(const std::string& name, std::optional<std::chrono::milliseconds> within) override {
     auto request = operator_->drainRequest();
     request.setName(name);
+    if (within) request.setWithinMs(static_cast<std::uint64_t>(within->count()));
     return ask<receipt>(std::move(request));
   }
   result<receipt> kill(const std::string& worker) override {

@@ -60,6 +60,22 @@ cluster_status get(schema::ClusterStatus::Reader from) {
           from.getLastEvent()};
 }
 
+namespace {
+
+void put(schema::Departure::Builder to, const departure& from) {
+  to.setIsGoing(from.is_going);
+  if (from.left_ms) to.initLeft().setMs(*from.left_ms);
+  to.setWhy(from.why);
+}
+
+departure get(schema::Departure::Reader from) {
+  departure d{from.getIsGoing(), {}, admin::get(from.getWhy())};
+  if (auto left = from.getLeft(); left.isMs()) d.left_ms = left.getMs();
+  return d;
+}
+
+}  // namespace
+
 void put(schema::Node::Builder to, const node_info& from) {
   to.setName(from.name);
   to.setHost(from.host);
@@ -68,6 +84,10 @@ void put(schema::Node::Builder to, const node_info& from) {
   to.setState(wire_enum<schema::NodeState>(from.state));
   to.setLastSeenMs(from.last_seen_ms);
   to.setPid(from.pid);
+  to.setHostLabel(from.host_label);
+  to.setRack(from.rack);
+  to.setZone(from.zone);
+  put(to.initLeaving(), from.leaving);
 }
 
 node_info get(schema::Node::Reader from) {
@@ -77,7 +97,11 @@ node_info get(schema::Node::Reader from) {
           from.getDevices(),
           static_cast<node_state>(from.getState()),
           from.getLastSeenMs(),
-          from.getPid()};
+          from.getPid(),
+          get(from.getHostLabel()),
+          get(from.getRack()),
+          get(from.getZone()),
+          get(from.getLeaving())};
 }
 
 void put(schema::Worker::Builder to, const worker_info& from) {
@@ -92,6 +116,10 @@ void put(schema::Worker::Builder to, const worker_info& from) {
   to.setLag(from.lag);
   to.setResidentBytes(from.resident_bytes);
   to.setPid(from.pid);
+  to.setJob(from.job);
+  to.setTilesOwned(from.tiles_owned);
+  to.setTilesHeld(from.tiles_held);
+  put(to.initLeaving(), from.leaving);
 }
 
 worker_info get(schema::Worker::Reader from) {
@@ -105,7 +133,11 @@ worker_info get(schema::Worker::Reader from) {
           get(from.getPhase()),
           from.getLag(),
           from.getResidentBytes(),
-          from.getPid()};
+          from.getPid(),
+          get(from.getJob()),
+          from.getTilesOwned(),
+          from.getTilesHeld(),
+          get(from.getLeaving())};
 }
 
 void put(schema::Job::Builder to, const job_info& from) {
@@ -125,6 +157,10 @@ void put(schema::Job::Builder to, const job_info& from) {
   to.setFinalHash(from.final_hash);
   to.setRecoveries(from.recoveries);
   to.setWhy(from.why);
+  to.setPriority(from.priority);
+  to.setWorkers(from.workers);
+  to.setMinWorkers(from.min_workers);
+  to.setMaxWorkers(from.max_workers);
 }
 
 job_info get(schema::Job::Reader from) {
@@ -145,6 +181,10 @@ job_info get(schema::Job::Reader from) {
   job.final_hash = get(from.getFinalHash());
   job.recoveries = from.getRecoveries();
   job.why = get(from.getWhy());
+  job.priority = from.getPriority();
+  job.workers = from.getWorkers();
+  job.min_workers = from.getMinWorkers();
+  job.max_workers = from.getMaxWorkers();
   return job;
 }
 

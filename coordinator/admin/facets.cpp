@@ -10,6 +10,7 @@ namespace perdura::admin {
 namespace {
 
 constexpr std::size_t name_bytes_max = 256;
+constexpr std::uint64_t deadline_ms_max = 7ull * 24 * 3600 * 1000;
 
 // Names come from outside and go into the audit log: short, and without control characters.
 result<std::string> checked_name(capnp::Text::Reader text, const char* field) {
@@ -22,6 +23,14 @@ result<std::string> checked_name(capnp::Text::Reader text, const char* field) {
   if (!printable)
     return error{errc::invalid_argument, std::string(field) + ": control characters are not allowed"};
   return name;
+}
+
+result<std::optional<std::chrono::milliseconds>> checked_deadline(std::uint64_t within_ms) {
+  if (within_ms == 0) return std::optional<std::chrono::milliseconds>();
+  if (within_ms > deadline_ms_max)
+    return error{errc::invalid_argument, "withinMs: " + std::to_string(within_ms) + ", allowed are " +
+                                             std::to_string(deadline_ms_max) + ", a week"};
+  return std::optional(std::chrono::milliseconds(within_ms));
 }
 
 class observer final : public schema::Observer::Server {
@@ -116,7 +125,13 @@ class operator_ final : public schema::Operator::Server {
     return write(c, "cancel", c.getParams().getJob(), &admin_api::cancel);
   }
   kj::Promise<void> drain(DrainContext c) override {
-    return write(c, "drain", c.getParams().getName(), &admin_api::drain);
+    const auto name = checked_name(c.getParams().getName(), "name");
+    const auto within = checked_deadline(c.getParams().getWithinMs());
+    audited(c, "drain", name ? *name : "",
+            !name     ? result<receipt>(name.failure())
+            : !within ? result<receipt>(within.failure())
+                      : shared_.service.drain(*name, *within));
+    return kj::READY_NOW;
   }
   kj::Promise<void> kill(KillContext c) override {
     return write(c, "kill", c.getParams().getWorker(), &admin_api::kill);

@@ -3,6 +3,7 @@
 // process.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +32,13 @@ struct cluster_status {
   std::uint64_t last_event{};  // its sequence
 };
 
+// Of a node or worker that is to be used no more.
+struct departure {
+  bool is_going{};
+  std::optional<std::uint64_t> left_ms{};  // until its machine is gone
+  std::string why{};
+};
+
 enum class node_state : std::uint8_t { joining, up, suspect, draining, gone };
 
 struct node_info {
@@ -41,6 +49,10 @@ struct node_info {
   node_state state{};
   std::uint64_t last_seen_ms{};  // since its last heartbeat
   std::uint32_t pid{};
+  std::string host_label{};  // where it stands; empty: shared with nobody
+  std::string rack{};
+  std::string zone{};
+  departure leaving{};
 };
 
 enum class worker_state : std::uint8_t { joining, idle, learning, member, leaving, fenced, dead };
@@ -57,6 +69,10 @@ struct worker_info {
   std::uint64_t lag{};  // steps behind the newest verdict
   std::uint64_t resident_bytes{};
   std::uint32_t pid{};
+  std::string job{};  // that it serves; empty: none
+  std::uint32_t tiles_owned{};
+  std::uint32_t tiles_held{};  // as owner or replica
+  departure leaving{};         // by itself, or with its node
 };
 
 enum class job_state : std::uint8_t {
@@ -90,7 +106,11 @@ struct job_info {
   std::optional<step_number> last_checkpoint{};
   std::string final_hash{};  // empty until finished
   std::uint32_t recoveries{};
-  std::string why{};  // when it does not run: what it waits for, or what ended it
+  std::string why{};  // when it does not run: what it waits for or is missing, or what ended it
+  std::int32_t priority{};
+  std::uint32_t workers{};  // that serve it
+  std::uint32_t min_workers{};
+  std::uint32_t max_workers{};  // 0: no quota
 };
 
 struct plan_share {
@@ -195,7 +215,8 @@ class admin_api {
   virtual result<receipt> pause(const std::string& job) = 0;
   virtual result<receipt> resume(const std::string& job) = 0;
   virtual result<receipt> cancel(const std::string& job) = 0;
-  virtual result<receipt> drain(const std::string& name) = 0;  // of a node or a worker
+  // Of a node or a worker. `within`: its machine is gone then.
+  virtual result<receipt> drain(const std::string& name, std::optional<std::chrono::milliseconds> within) = 0;
   virtual result<receipt> kill(const std::string& worker) = 0;
   virtual result<receipt> checkpoint_now(const std::string& job) = 0;
   virtual result<receipt> shutdown() = 0;

@@ -49,6 +49,7 @@ result<void> run_status(invocation& call) {
 
 result<void> run_nodes(invocation& call) { return show(call, call.api.nodes(), nodes_table); }
 result<void> run_workers(invocation& call) { return show(call, call.api.workers(), workers_table); }
+result<void> run_jobs(invocation& call) { return show(call, call.api.jobs(), jobs_table); }
 result<void> run_plan(invocation& call) { return show(call, call.api.plan(call.args.job), plan_table); }
 bool plans_file(const arguments& args) { return is_job_file(args.job); }
 result<void> run_plan_alone(const arguments& args, renderer& view) {
@@ -145,7 +146,11 @@ result<void> tell(invocation& call, const result<receipt>& r) {
 result<void> run_pause(invocation& call) { return tell(call, call.api.pause(call.args.job)); }
 result<void> run_resume(invocation& call) { return tell(call, call.api.resume(call.args.job)); }
 result<void> run_cancel(invocation& call) { return tell(call, call.api.cancel(call.args.job)); }
-result<void> run_drain(invocation& call) { return tell(call, call.api.drain(call.args.name)); }
+result<void> run_drain(invocation& call) {
+  const std::chrono::milliseconds within(call.args.deadline_ms);
+  return tell(call, call.api.drain(call.args.name,
+                                   call.args.given("--deadline") ? std::optional(within) : std::nullopt));
+}
 result<void> run_kill(invocation& call) { return tell(call, call.api.kill(call.args.name)); }
 result<void> run_checkpoint_now(invocation& call) {
   return tell(call, call.api.checkpoint_now(call.args.job));
@@ -237,6 +242,10 @@ void submit_options(CLI::App& app, arguments& args) {
 }
 void drain_options(CLI::App& app, arguments& args) {
   app.add_option("NAME", args.name, "a node (node-1) or a worker (node-1/0)")->required();
+  const std::map<std::string, std::uint64_t> units{{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}};
+  app.add_option("--deadline", args.deadline_ms, "the machine is gone then: 30s, 2m, 500ms; default: none")
+      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME"))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{7} * 24 * 3'600'000).description("up to a week"));
 }
 void kill_options(CLI::App& app, arguments& args) {
   app.add_option("WORKER", args.name, "a worker (node-1/0)")->required();
@@ -247,8 +256,9 @@ void kill_options(CLI::App& app, arguments& args) {
 const std::vector<command>& commands() {
   static const std::vector<command> all{
       {"status", "the cluster, its jobs, nodes and workers", no_options, run_status},
-      {"nodes", "machines: state, devices, last heartbeat", no_options, run_nodes},
-      {"workers", "workers: state, slots, step, phase, memory", no_options, run_workers},
+      {"nodes", "machines: state, labels, what is drained and how long it has left", no_options, run_nodes},
+      {"workers", "workers: job, slots, time of a slot, tiles, lag, memory", no_options, run_workers},
+      {"jobs", "jobs: priority, workers, step, and what those that wait are missing", no_options, run_jobs},
       {"job", "jobs, or one in full with its recoveries and the reason why it does not run", job_options,
        run_job},
       {"watch", "show a job's progress until it ends", job_option, run_watch},

@@ -21,6 +21,7 @@ struct arguments {
   bool json = false;
   std::string job;
   std::string name;
+  std::uint64_t deadline_ms = 0;
   std::string file;
   bool follow = false;
   bool watch = false;

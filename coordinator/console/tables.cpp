@@ -12,6 +12,15 @@ value optional_step(const std::optional<step_number>& step) {
   return step ? value(step->value) : value(nullptr);
 }
 
+value time_left(const departure& d) { return d.left_ms ? value(*d.left_ms) : value(nullptr); }
+
+std::string labels_text(const node_info& n) {
+  std::string all;
+  for (const auto& [name, label] : {std::pair{"host", &n.host_label}, {"rack", &n.rack}, {"zone", &n.zone}})
+    if (!label->empty()) all += (all.empty() ? "" : " ") + std::string(name) + "=" + *label;
+  return all;
+}
+
 value pid(std::uint32_t id) { return id == 0 ? value(nullptr) : value(id); }
 
 }  // namespace
@@ -37,34 +46,50 @@ table nodes_table(const std::vector<node_info>& nodes) {
            {"host", "HOST"},
            {"devices", "DEVICES", unit::number},
            {"last_seen_ms", "LAST SEEN", unit::milliseconds},
+           {"", "LABELS"},
+           {"gone_in_ms", "GONE IN", unit::milliseconds},
+           {"leaving_because", "BECAUSE"},
            {"pid", "PROCESS", unit::number},
-           {"incarnation", ""}},
+           {"incarnation", ""},
+           {"is_going", ""},
+           {"host_label", ""},
+           {"rack", ""},
+           {"zone", ""}},
           {},
           "no node has joined: perdura node --join HOST:PORT"};
   for (const auto& n : nodes)
     t.rows.push_back({text(n.name), text(to_string(n.state)), text(n.host), n.devices, n.last_seen_ms,
-                      pid(n.pid), text(to_string(n.who))});
+                      text(labels_text(n)), time_left(n.leaving), text(n.leaving.why), pid(n.pid),
+                      text(to_string(n.who)), n.leaving.is_going, text(n.host_label), text(n.rack),
+                      text(n.zone)});
   return t;
 }
 
 table workers_table(const std::vector<worker_info>& workers) {
   table t{{{"name", "WORKER"},
            {"state", "STATE", unit::state},
+           {"job", "JOB"},
            {"node", ""},
            {"slots", "SLOTS", unit::number},
            {"slot_ms", "A SLOT", unit::milliseconds},
+           {"tiles_owned", "TILES", unit::number},
+           {"tiles_held", "HELD", unit::number},
            {"step", "STEP", unit::number},
            {"phase", "PHASE"},
            {"lag", "LAG", unit::number},
            {"resident_bytes", "MEMORY", unit::bytes},
+           {"gone_in_ms", "GONE IN", unit::milliseconds},
            {"pid", "PROCESS", unit::number},
-           {"incarnation", ""}},
+           {"incarnation", ""},
+           {"is_going", ""},
+           {"leaving_because", ""}},
           {},
           "no worker has joined"};
   for (const auto& w : workers)
-    t.rows.push_back({text(w.name), text(to_string(w.state)), text(w.node), w.slots, number(w.slot_ms),
-                      w.step.value, text(w.phase), w.lag, w.resident_bytes, pid(w.pid),
-                      text(to_string(w.who))});
+    t.rows.push_back({text(w.name), text(to_string(w.state)), text(w.job), text(w.node), w.slots,
+                      number(w.slot_ms), w.tiles_owned, w.tiles_held, w.step.value, text(w.phase), w.lag,
+                      w.resident_bytes, time_left(w.leaving), pid(w.pid), text(to_string(w.who)),
+                      w.leaving.is_going, text(w.leaving.why)});
   return t;
 }
 
@@ -72,6 +97,8 @@ table jobs_table(const std::vector<job_info>& jobs) {
   table t{{{"id", "JOB"},
            {"name", "NAME"},
            {"state", "STATE", unit::state},
+           {"priority", "PRIORITY", unit::number},
+           {"workers", "WORKERS", unit::number},
            {"step", "STEP", unit::number},
            {"steps", "OF", unit::number},
            {"loss", "LOSS", unit::number},
@@ -82,9 +109,9 @@ table jobs_table(const std::vector<job_info>& jobs) {
           {},
           "no job yet: perdura submit FILE"};
   for (const auto& j : jobs)
-    t.rows.push_back({text(j.id), text(j.name), text(to_string(j.state)), j.step.value, j.steps,
-                      number(j.loss), number(j.images_per_s), optional_step(j.last_checkpoint), j.recoveries,
-                      text(j.why)});
+    t.rows.push_back({text(j.id), text(j.name), text(to_string(j.state)), j.priority, j.workers, j.step.value,
+                      j.steps, number(j.loss), number(j.images_per_s), optional_step(j.last_checkpoint),
+                      j.recoveries, text(j.why)});
   return t;
 }
 
@@ -104,6 +131,10 @@ record job_record(const job_info& j) {
            {{"plan", "plan"}, text(to_string(j.plan))},
            {{"last_checkpoint", "last checkpoint"}, optional_step(j.last_checkpoint)},
            {{"recoveries", "recoveries"}, j.recoveries},
+           {{"priority", "priority"}, j.priority},
+           {{"workers", "workers"}, j.workers},
+           {{"min_workers", "at least"}, j.min_workers},
+           {{"max_workers", "at most"}, j.max_workers == 0 ? value(nullptr) : value(j.max_workers)},
            {{"final_hash", "final hash"}, text(j.final_hash)}}};
 }
 

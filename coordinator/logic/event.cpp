@@ -25,6 +25,11 @@ const char* to_string(event_kind k) {
     case event_kind::checkpoint_dropped: return "checkpoint_dropped";
     case event_kind::node_notice: return "node_notice";
     case event_kind::node_released: return "node_released";
+    case event_kind::job_waits: return "job_waits";
+    case event_kind::job_stopped: return "job_stopped";
+    case event_kind::worker_given: return "worker_given";
+    case event_kind::worker_taken: return "worker_taken";
+    case event_kind::drain_asked: return "drain_asked";
     case event_kind::coordinator_started: return "coordinator_started";
     case event_kind::audit: return "audit";
     case event_kind::worker_draining: return "worker_draining";

@@ -52,6 +52,9 @@ struct durable_state {
   std::uint32_t members_most{};   // that there have been: spares step in up to these
 };
 
+// What is left of it when all workers have been taken away: it goes on from the last checkpoint.
+durable_state without_workers(durable_state state);
+
 namespace effect {
 struct persist {
   durable_state state;
@@ -136,6 +139,10 @@ class supervisor {
   void resume(time_point now);
   void cancel(const std::string& why);
   void snapshot_now(time_point now);
+  // Pauses with a snapshot of that step, so that all workers can be let go: is_at_rest() says when.
+  void suspend(time_point now);
+  // It serves another job from now on; it must not be involved.
+  void dismissed(const incarnation& who);
   // Moves off what they hold and compute, all at once, and lets them go; nothing is recomputed. `within`:
   // their machine is gone then, and whoever still is a member counts as lost. Asked again, the earlier
   // deadline holds. May name workers that are yet to arrive: they will not join.
@@ -159,6 +166,9 @@ class supervisor {
   const pace_book& paces() const { return slow_.paces(); }
   // Its death costs more than its own comfort: a member, a learner, a leaver that still holds something.
   bool is_involved(const incarnation& who) const;
+  // Nothing is under way or could be saved any more: paused with its snapshot committed, or waiting for
+  // workers.
+  bool is_at_rest() const;
   std::vector<incarnation> connected() const;
   const std::string& waiting_for() const { return waiting_for_; }
 

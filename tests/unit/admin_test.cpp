@@ -176,7 +176,7 @@ TEST_CASE("every write reaches the service and is audited with its outcome") {
   CHECK(f.service.job().state == job_state::paused);
   CHECK(c->resume("j1"));
   CHECK(c->checkpoint_now(""));
-  CHECK(c->drain("node-1"));
+  CHECK(c->drain("node-1", std::chrono::seconds(30))->note == "node-1 leaves after step 43, within 30000 ms");
   CHECK(c->kill("node-1/0"));
   CHECK(c->cancel("j1"));
   CHECK(c->shutdown());
@@ -215,7 +215,7 @@ TEST_CASE("names that are too long or carry control characters never reach the s
   fixture f;
   auto c = f.client();
   for (const std::string& name : {std::string(300, 'x'), std::string("node\x1b[31m")}) {
-    auto r = c->drain(name);
+    auto r = c->drain(name, std::nullopt);
     REQUIRE_FALSE(r);
     CHECK(r.failure().code == errc::invalid_argument);
   }

@@ -130,10 +130,11 @@ class fake_admin_service final : public admin_service {
   result<receipt> cancel(const std::string& job) override {
     return set(job, job_state::cancelled, "cancelled");
   }
-  result<receipt> drain(const std::string& name) override {
+  result<receipt> drain(const std::string& name, std::optional<std::chrono::milliseconds> within) override {
     if (name != "node-1" && name != "node-1/0")
       return error{errc::not_found, "no node or worker is named " + name};
-    return receipt{name + " leaves after step 43"};
+    return receipt{name + " leaves after step 43" +
+                   (within ? ", within " + std::to_string(within->count()) + " ms" : "")};
   }
   result<receipt> kill(const std::string& worker) override {
     if (worker != "node-1/0") return error{errc::not_found, "no worker is named " + worker};
