@@ -150,7 +150,8 @@ void supervisor::catch_up(const incarnation& who) {
   }
   if (stage_ == stage::recovering) return send(who, *state_.recovery);
   if (stage_ != stage::running) return;
-  send(who, *state_.recovery);  // also to those it left out: they have promised and wait
+  if (is_involved(who) || !broken(rule::hear_left_out))
+    send(who, *state_.recovery);  // also to those it left out: they have promised and wait
   if (!is_involved(who)) return;
   if (state_.recovery->next.has_member(who)) send(who, start_order{state_.at});
   if (state_.pending) send(who, *state_.pending);
@@ -302,7 +303,8 @@ void supervisor::decide_if_complete(time_point now) {
   deadline_ = now + options_.adopt_timeout;
   awaited_.clear();
   for (const auto& m : order.next.members) awaited_.insert(m.who);
-  for (const auto& [who, w] : workers_) send(who, order);
+  for (const auto& [who, w] : workers_)
+    if (order.next.has_member(who) || !broken(rule::hear_left_out)) send(who, order);
 }
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
@@ -313,7 +315,7 @@ void supervisor::on_adopted(const plan_adopted& a, time_point now) {
   state_.started = true;
   stage_ = stage::running;
   deadline_.reset();
-  persist();
+  if (!broken(rule::persist_start)) persist();
   note(event_kind::plan_started, to_string(state_.current.id),
        std::to_string(state_.current.members.size()) + " members adopted it",
        {{"step", to_string(state_.recovery->settled + 1)}});
@@ -361,7 +363,7 @@ void supervisor::give_up_on_learners(time_point now) {
 void supervisor::received(const worker_message& m, time_point now) {
   if (stage_ == stage::ended) return;
   const auto who = std::visit([](const auto& x) { return x.who; }, m);
-  if (is_fenced(who)) return send(who, fenced_order{state_.at});
+  if (is_fenced(who) && !broken(rule::drop_fenced)) return send(who, fenced_order{state_.at});
   std::visit(overloaded{[&](const worker_hello& x) { arrived(x, now); },
                         [&](const inventory_report& x) { on_inventory(x, now); },
                         [&](const plan_adopted& x) { on_adopted(x, now); },
