@@ -38,7 +38,13 @@ void world::start_coordinator() {
   o.gather = std::chrono::milliseconds(10);
   o.learn_timeout = std::chrono::hours(1);
   o.final_checkpoint = std::chrono::milliseconds(50);
-  o.adopt_timeout = std::chrono::hours(1);  // a watchdog would hide deadlocks
+  o.adopt_timeout = std::chrono::hours(1);           // a watchdog would hide deadlocks
+  o.link_patience = std::chrono::milliseconds(200);  // longer than silence lasts
+  o.probation = std::chrono::milliseconds(100);
+  o.slow.consider_every = std::chrono::milliseconds(5);
+  o.slow.patience = std::chrono::milliseconds(40);
+  o.slow.between = slow_between;
+  c.began = clock_;
   c.logic = std::make_unique<coordinator::supervisor>(c.term, job_, o, c.persisted, checkpoint_, c.out,
                                                       c.now(clock_), broken_);
   coordinators_.push_back(std::move(made));
@@ -139,7 +145,7 @@ void world::run_effect(coordinator_process& c, const coordinator::effects_item& 
           },
           [&](const ce::note& x) {
             trace("  " + std::string(to_string(x.what.kind)) + " " + x.what.subject + ": " + x.what.reason);
-            if (x.what.reason.empty()) fail("a decision without a reason");
+            check_note(c, x.what);
           },
           [&](const ce::collect& x) {
             if (c.logic->is_fenced(x.chunk.who)) fail("a fenced worker's chunk was counted");
@@ -193,7 +199,10 @@ void world::hear(coordinator_process& c, const worker_message& m) {
   if (c.known.contains(who)) c.leases->renew(who);
   if (!is_fenced && !c.known.contains(who)) return;
   const auto before = c.out.size();
-  c.logic->received(m, c.now(clock_));
+  if (const auto* hello = std::get_if<worker_hello>(&m))
+    c.logic->arrived(*hello, labels_of(processes_[index_of(who)]->seat), c.now(clock_));
+  else
+    c.logic->received(m, c.now(clock_));
   if (!is_fenced) return;
   for (std::size_t i = before; i < c.out.size(); ++i) {
     const auto* answer = std::get_if<ce::send>(&c.out[i]);

@@ -38,6 +38,14 @@ void world::inject(const fault& f) {
     case fault_kind::join:
       if (f.a < seats_max && seats_[f.a].lives == 0) start_process(f.a);
       return;
+    case fault_kind::lose_host:
+      for (std::uint32_t seat = 0; seat < seats_max; ++seat)
+        if (const auto w = live_on(seat); w && scenario_.host_of(seat) == scenario_.host_of(f.a))
+          kill_process(*w, "fault", true);
+      return;
+    case fault_kind::cut_link:
+      if (f.a != f.b && f.a < seats_max && f.b < seats_max) cut_link(f.a, f.b);
+      return;
     default: return inject_for_a_while(f);
   }
 }
@@ -69,6 +77,11 @@ void world::inject_for_a_while(const fault& f) {
     case fault_kind::drain:
       if (p) drain_and_take_away(f, *p);
       return;
+    case fault_kind::slow_down:
+      if (!p) return;
+      processes_[*p]->slowness *= f.b;
+      return at(clock_ + f.lasts, [this, p = *p, by = f.b] { processes_[p]->slowness /= by; });
+    case fault_kind::leave_by: return leave_by(f);
     case fault_kind::pause:
       ask_coordinator(clock_, [this](auto& to) { to.logic->pause(to.now(clock_)); });
       return ask_coordinator(clock_ + f.lasts, [this](auto& to) { to.logic->resume(to.now(clock_)); });
@@ -85,6 +98,44 @@ void world::drain_and_take_away(const fault& f, std::size_t p) {
     to.logic->drain({who}, std::nullopt, "fault", to.now(clock_));
   });
   at(clock_ + f.lasts, [this, p] { kill_process(p, "drained"); });
+}
+
+// A notice from the cloud: the machine, or one device of it, is gone after a while, whatever it still holds.
+void world::leave_by(const fault& f) {
+  std::vector<std::size_t> leaving;
+  std::size_t staying = 0;
+  for (std::uint32_t seat = 0; seat < seats_max; ++seat) {
+    const auto p = live_on(seat);
+    if (!p || processes_[*p]->is_leaving) continue;
+    const bool leaves = seat == f.a || (f.b == 1 && scenario_.host_of(seat) == scenario_.host_of(f.a));
+    if (leaves)
+      leaving.push_back(*p);
+    else
+      ++staying;
+  }
+  if (staying == 0 || leaving.empty()) return;
+  std::vector<incarnation> who;
+  for (const auto p : leaving) {
+    processes_[p]->is_leaving = true;
+    who.push_back(processes_[p]->id);
+  }
+  ask_coordinator(clock_, [this, who, lasts = f.lasts](auto& to) {
+    to.logic->drain(who, std::chrono::milliseconds(lasts / 1000), "a notice", to.now(clock_));
+  });
+  at(clock_ + f.lasts, [this, leaving] {
+    for (const auto p : leaving) {
+      check_has_left(p);
+      kill_process(p, "its time was up", true);
+    }
+  });
+}
+
+void world::cut_link(std::uint32_t a, std::uint32_t b) {
+  const auto low = live_on(std::min(a, b)), high = live_on(std::max(a, b));
+  if (!low || !high) return;
+  auto& l = link_of(a, b);
+  l.cut = std::pair{*low, *high};
+  break_link(a, b);
 }
 
 void world::stop(host& where, micros lasts) {

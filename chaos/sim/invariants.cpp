@@ -67,6 +67,41 @@ void world::check_owner(std::size_t p, step_number step, tile_id tile) {
     fail("two owners of tile " + to_string(tile) + " in step " + to_string(step));
 }
 
+void world::check_note(const coordinator_process& of, const coordinator::event& e) {
+  if (e.reason.empty()) fail("a decision without a reason");
+  auto& c = *coordinators_[of.index];
+  const auto field = [&](const char* name) {
+    for (const auto& [key, value] : e.fields)
+      if (key == name) return value;
+    return std::string();
+  };
+  if (e.kind == coordinator::event_kind::era_opened) {
+    c.era_cause = field("cause");
+    if (scenario_.is_gentle() && c.era_cause != "start" && c.era_cause != "drain")
+      fail("an era was opened though nobody was lost: " + e.reason);
+  }
+  // Nobody was lost: what is being computed goes on. (A block whose sums have left is not kept anywhere.)
+  if (e.kind == coordinator::event_kind::recovery_decided && c.era_cause == "drain" &&
+      level_of(job_) < sharding_level::gradients && field("recomputed_slots") != "0")
+    fail("a drain cost slots");
+  if (e.kind == coordinator::event_kind::worker_slow) {
+    const auto most = 5 + static_cast<double>(clock_ - c.began) * c.clock_rate / 1000 / slow_between.count();
+    if (++c.slow_notes > most) fail("plans flap with the speeds");
+  }
+}
+
+// By its deadline a worker has handed over, if nothing else went wrong.
+void world::check_has_left(std::size_t p) const {
+  const auto* c = newest_coordinator();
+  const auto& w = *processes_[p];
+  if (!c || !w.alive || !scenario_.is_gentle() || c->logic->where() != coordinator::stage::running) return;
+  const auto& s = c->logic->state();
+  if (s.newest && s.newest->step.value + 4 > job_.steps) return;  // no plan begins so near the end
+  const bool is_there = s.current.has_member(w.id) ||
+                        std::find(s.releasing.begin(), s.releasing.end(), w.id) != s.releasing.end();
+  if (is_there) fail("w" + std::to_string(p) + " had time to leave, and was not let go");
+}
+
 // What is said is written down, and is a plan that can be carried out.
 void world::check_order(const coordinator_process& c, const coordinator_order& o) {
   const auto& on_disk = c.persisted;
@@ -83,7 +118,11 @@ void world::check_order(const coordinator_process& c, const coordinator_order& o
   if (const auto* p = std::get_if<proposal_order>(&o)) {
     if (on_disk.pending != *p) fail("a plan was proposed that is not written down");
     if (!on_disk.releasing.empty()) fail("a plan was proposed before all leavers of the last had let go");
-    if (planned_.insert(p->next.id).second) check_plan(on_disk, p->next, true);
+    // Whoever is to go soon does not wait for copies.
+    const bool restores = std::none_of(p->leavers.begin(), p->leavers.end(), [&](const auto& who) {
+      return c.logic->time_left(who, c.now(clock_)).has_value();
+    });
+    if (planned_.insert(p->next.id).second) check_plan(on_disk, p->next, restores);
   }
 }
 

@@ -8,7 +8,7 @@ void world::connect_link(std::uint32_t a, std::uint32_t b) {
   const auto low = live_on(a), high = live_on(b);
   if (!low || !high) return;
   auto& l = link_of(a, b);
-  if (l.up) return;
+  if (l.up || l.cut == std::pair{*low, *high}) return;
   const auto silent = std::max(l.way[0].silent_until, l.way[1].silent_until);
   if (silent > clock_)
     return at(silent + l.way[0].rng.between(100, 5'000), [this, a, b] { connect_link(a, b); });
@@ -103,6 +103,7 @@ void world::connect_control(std::size_t p) {
     auto& me = *processes_[p];
     if (!on->open || me.control != on) return;
     auto hello = me.logic->greeting();
+    hello.node = {scenario_.host_of(me.seat) + 1, 1};
     hello.name = "w" + std::to_string(me.seat);
     hello.numeric_class = 7;
     tell_coordinator(p, std::move(hello));

@@ -67,11 +67,15 @@ void world::heartbeat(std::size_t p) {
     if (w.control && w.control->open) {
       auto& s = seats_[w.seat];
       const auto when = std::max(clock_ + s.rng.between(30, 600), s.up_silent_until);
-      at(when, [this, p, on = w.control] {
+      const heartbeat beat{w.id, w.logic->step(), w.logic->where(), w.slots_done, w.slot_seconds, 0};
+      at(when, [this, p, on = w.control, beat] {
         if (on->lost || !on->with->alive) return;
         on->with->arrived_from[processes_[p]->id] = clock_;
-        task hears = [this, c = on->with, who = processes_[p]->id] {
-          if (c->known.contains(who)) c->leases->renew(who);
+        task hears = [this, c = on->with, who = processes_[p]->id, beat] {
+          if (c->known.contains(who)) {
+            c->leases->renew(who);
+            c->logic->beat(beat, c->now(clock_));
+          }
           // A fenced process that still talks is told so again.
           if (c->logic->is_fenced(who)) tell_worker(*c, who, fenced_order{c->logic->state().at});
         };
@@ -157,6 +161,8 @@ struct world::worker_effects {
         micros{200} * slots.size,
         [this_ = *this, step, slots, attempt, gathers, result] {
           if (!this_.sim.is_wanted(this_.p, step, slots, attempt)) return;
+          this_.w.slots_done += slots.size;
+          this_.w.slot_seconds += 200e-6 * slots.size * this_.w.slowness;
           if (gathers && !this_.gathered(step)) return;  // something was let go meanwhile
           this_.sim.check_parameters(this_.p, step - 1);
           const auto parameters = fold(this_.w.tiles);

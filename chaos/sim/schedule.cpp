@@ -12,7 +12,16 @@ namespace {
 constexpr auto kinds = static_cast<std::uint32_t>(fault_kind::count_);
 
 // How often each is drawn, of those that a seed uses at all.
-constexpr std::uint32_t weights[kinds] = {6, 2, 4, 2, 2, 2, 2, 2, 3, 2, 3, 1, 1, 2, 4, 2, 1, 2, 3};
+constexpr std::uint32_t weights[kinds] = {6, 2, 4, 2, 2, 2, 2, 2, 3, 2, 3, 1,
+                                          1, 2, 4, 2, 1, 2, 3, 3, 1, 3, 1};
+
+// Time enough to hand over, when nothing else goes wrong.
+constexpr micros patient = 1'500'000;
+
+bool gentle(fault_kind k) {
+  return k == fault_kind::slow_down || k == fault_kind::snapshot || k == fault_kind::join ||
+         k == fault_kind::leave_by;
+}
 
 struct field {
   const char* name;
@@ -35,6 +44,8 @@ constexpr field fields[] = {
     field_of<&scenario::tiles>("tiles", 1, 16),
     field_of<&scenario::copies>("copies", 0, seats_max),
     field_of<&scenario::sharding>("sharding", 0, 3),
+    field_of<&scenario::seats_a_host>("seats_a_host", 1, seats_max),
+    field_of<&scenario::spares>("spares", 0, seats_max),
     field_of<&scenario::steps>("steps", 1, 1'000'000'000),
     field_of<&scenario::interval>("interval", 0, 1'000'000),
 };
@@ -86,6 +97,16 @@ fault draw_fault(draws& rng, fault_kind kind, micros when, std::uint32_t seats, 
       f.a = static_cast<std::uint32_t>(rng.between(0, 2));
       f.lasts = rng.between(0, 6'000);
       break;
+    case fault_kind::lose_host: break;
+    case fault_kind::slow_down:
+      f.b = static_cast<std::uint32_t>(rng.between(2, 12));
+      f.lasts = rng.between(5'000, 200'000);
+      break;
+    case fault_kind::leave_by:
+      f.b = rng.chance(0.5);
+      f.lasts = rng.between(5'000, 150'000);
+      break;
+    case fault_kind::cut_link: f.b = seat(); break;
     case fault_kind::count_: break;
   }
   return f;
@@ -114,6 +135,10 @@ const char* to_string(fault_kind k) {
     case fault_kind::pause: return "pause";
     case fault_kind::join: return "join";
     case fault_kind::kill_at_switch: return "kill_at_switch";
+    case fault_kind::slow_down: return "slow_down";
+    case fault_kind::lose_host: return "lose_host";
+    case fault_kind::leave_by: return "leave_by";
+    case fault_kind::cut_link: return "cut_link";
     case fault_kind::count_: break;
   }
   return "unknown";
@@ -123,6 +148,12 @@ micros scenario::calm_after() const {
   micros calm = 10'000;
   for (const auto& f : faults) calm = std::max(calm, f.when + f.lasts);
   return calm;
+}
+
+bool scenario::is_gentle() const {
+  return std::all_of(faults.begin(), faults.end(), [](const fault& f) {
+    return gentle(f.kind) && (f.kind != fault_kind::leave_by || f.lasts >= patient);
+  });
 }
 
 scenario draw_scenario(std::uint64_t seed) {
@@ -138,15 +169,20 @@ scenario draw_scenario(std::uint64_t seed) {
   s.copies = copies[rng.between(0, 7)];
   s.sharding = s.copies == 0 ? 0 : static_cast<std::uint32_t>(rng.between(1, 3));
   s.workers = static_cast<std::uint32_t>(rng.between(1, 5));
+  s.seats_a_host = rng.chance(0.5) ? 2 : 1;
+  s.spares = rng.chance(0.25) ? static_cast<std::uint32_t>(rng.between(1, 2)) : 0;
 
   // A seed that uses few kinds of faults goes deeper into each.
   draws of_faults(seed, purpose::faults);
+  const bool is_gentle = of_faults.chance(0.1);
   std::uint32_t total = 0, used[kinds];
   for (std::uint32_t k = 0; k < kinds; ++k) {
     used[k] = of_faults.chance(0.5) ? weights[k] : 0;
+    // Some runs are gentle: what nobody has to die for must cost nothing.
+    if (is_gentle && !gentle(static_cast<fault_kind>(k))) used[k] = 0;
     total += used[k];
   }
-  if (total == 0) total = used[0] = 1;
+  if (total == 0) total = used[is_gentle ? static_cast<std::size_t>(fault_kind::leave_by) : 0] = 1;
   const auto until = of_faults.between(20'000, 250'000);
   const auto mean = of_faults.between(3'000, 60'000);
   auto next_seat = s.workers;
@@ -156,6 +192,8 @@ scenario draw_scenario(std::uint64_t seed) {
     while (pick >= used[k]) pick -= used[k++];
     const auto kind = static_cast<fault_kind>(k);
     s.faults.push_back(draw_fault(of_faults, kind, when, next_seat, next_seat));
+    if (is_gentle && kind == fault_kind::leave_by) s.faults.back().lasts = patient;
+    if (is_gentle && kind == fault_kind::slow_down) s.faults.back().b = 2;
     const auto first = s.faults.back();
     // Two at a time; and all that a drained worker leaves for die while it goes.
     if (kind == fault_kind::kill && of_faults.chance(0.4))

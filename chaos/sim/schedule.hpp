@@ -33,6 +33,10 @@ enum class fault_kind : std::uint8_t {
   pause,           // resumed after a while
   join,            // a worker starts on seat a, if none did yet
   kill_at_switch,  // the first worker to see a verdict that changes plans, a little later
+  slow_down,       // seat a takes b times as long for everything, for a while
+  lose_host,       // the machine of seat a vanishes, with all its workers
+  leave_by,  // b = 0: seat a, 1: all seats of its machine are to go; gone after a while, whatever they hold
+  cut_link,  // between seats a and b, for good: as long as both workers live there is none
   count_,
 };
 const char* to_string(fault_kind k);
@@ -52,12 +56,17 @@ struct scenario {
   std::uint32_t tiles = 1;
   std::uint32_t copies = 0;    // of each tile; 0: everywhere
   std::uint32_t sharding = 0;  // a sharding_level; 0 with copies 0 alone
+  std::uint32_t seats_a_host = 1;
+  std::uint32_t spares = 0;
   std::uint64_t steps = 1'000'000;
   std::uint64_t interval = 5;  // of checkpoints
   std::vector<fault> faults;   // by time
   bool operator==(const scenario&) const = default;
 
   micros calm_after() const;  // the last fault is over
+  std::uint32_t host_of(std::uint32_t seat) const { return seat / seats_a_host; }
+  // Nobody dies, nothing breaks: workers are told to leave in time, slow down, come.
+  bool is_gentle() const;
 };
 
 scenario draw_scenario(std::uint64_t seed);

@@ -24,6 +24,7 @@ job_config job_of(const scenario& s) {
   constexpr const char* levels[] = {"replicated", "optimizer", "gradients", "parameters"};
   job.sharding = levels[s.sharding];
   job.replicas = s.copies;
+  job.elastic.spares = s.spares;
   return job;
 }
 
@@ -93,11 +94,12 @@ bool world::settled_down() const {
   if (c->logic->where() == coordinator::stage::ended) return true;
   if (c->logic->where() != coordinator::stage::running) return false;
   const auto& s = c->logic->state();
-  std::size_t live = 0;
+  std::size_t live = 0, spares = 0;
   for (const auto& w : processes_) {
     if (!w->alive) continue;
     ++live;
-    if (!s.current.has_member(w->id) && !c->logic->is_draining(w->id)) return false;
+    if (s.current.has_member(w->id) || c->logic->is_draining(w->id)) continue;
+    if (!c->logic->is_spare(w->id) || ++spares > scenario_.spares) return false;
   }
   if (s.current.members.size() > live || s.current.action != plan_action::train) return false;
   const auto wanted =

@@ -51,6 +51,7 @@ class world {
 
  private:
   static constexpr micros lease = 60'000;
+  static constexpr std::chrono::milliseconds slow_between{500};
 
   // Where things happen: in a process, which may be stopped, or wait for its disk, and then does them later.
   struct host {
@@ -75,6 +76,9 @@ class world {
     std::map<incarnation, micros> arrived_from;  // last word at this process' socket
     double clock_rate = 1;
     micros clock_offset = 0;
+    std::string era_cause;    // of the newest era
+    unsigned slow_notes = 0;  // decisions about slow workers
+    micros began = 0;
     std::map<std::pair<timeline_number, step_number>, std::set<tile_id>> chunks;
     coordinator::time_point now(micros clock) const {
       return coordinator::time_point(std::chrono::microseconds(
@@ -100,6 +104,9 @@ class world {
     double slowness = 1;
     double clock_rate = 1;
     micros lane_free = 0;
+    std::uint64_t slots_done = 0;
+    double slot_seconds = 0;
+    bool is_leaving = false;
     // Blocks being computed; an attempt that was given up hands nothing over.
     step_number computing_step;
     std::map<block, std::uint64_t> attempts;
@@ -137,7 +144,8 @@ class world {
   struct pair_link {
     std::uint64_t session = 0;
     bool up = false;
-    std::size_t end[2]{};  // processes of this session
+    std::size_t end[2]{};                                    // processes of this session
+    std::optional<std::pair<std::size_t, std::size_t>> cut;  // these two never find each other again
     direction way[2];
   };
 
@@ -162,6 +170,8 @@ class world {
   void inject(const fault& f);
   void inject_for_a_while(const fault& f);
   void drain_and_take_away(const fault& f, std::size_t p);
+  void leave_by(const fault& f);
+  void cut_link(std::uint32_t a, std::uint32_t b);
   void stop(host& where, micros lasts);
   void silence_link(std::uint32_t from, std::uint32_t to, micros lasts);
   void silence_control(std::uint32_t seat, bool upwards, micros lasts);
@@ -221,12 +231,18 @@ class world {
   void check_tile(std::size_t p, tile_id tile, step_number version);
   void check_parameters(std::size_t p, step_number version);
   void check_verdict(std::size_t p, const verdict& v);
+  void check_note(const coordinator_process& c, const coordinator::event& e);
+  void check_has_left(std::size_t p) const;
   void check_owner(std::size_t p, step_number step, tile_id tile);
   void check_order(const coordinator_process& c, const coordinator_order& o);
   void check_plan(const coordinator::durable_state& on_disk, const plan& next, bool restores_copies) const;
   void check_recovery(const coordinator_process& c, const recover_order& r);
   void check_letting_go(std::size_t p);
   void after_event(std::size_t p);
+
+  node_labels labels_of(std::uint32_t seat) const {
+    return {"host-" + std::to_string(scenario_.host_of(seat)), {}, {}};
+  }
 
   const scenario scenario_;
   const broken_rules broken_;

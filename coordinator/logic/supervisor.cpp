@@ -222,6 +222,7 @@ void supervisor::open_era(const std::string& cause, const std::string& why, time
   stage_ = stage::fencing;
   inventories_.clear();
   finals_.clear();
+  unready_links_.clear();
   final_deadline_.reset();
   awaited_.clear();
   deadline_ = now + options_.adopt_timeout;
@@ -319,6 +320,8 @@ void supervisor::decide_if_complete(time_point now) {
 }
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
+  std::erase_if(unready_links_,
+                [&](const auto& l) { return l.first.first == a.who || l.first.second == a.who; });
   if (stage_ != stage::recovering || a.at != state_.at) return;
   awaited_.erase(a.who);
   std::erase_if(missing_links_, [&](const auto& l) { return l.first == a.who || l.second == a.who; });
@@ -347,6 +350,10 @@ void supervisor::on_complaint(const link_complaint& c, time_point now) {
     missing_links_.insert(link);  // it has not come back yet: see give_up_on_links
     return;
   }
+  if (is_learner(c.who)) {
+    unready_links_.try_emplace(link, now);  // its READY cannot reach all: see give_up_on_links
+    return;
+  }
   link_record_.broke(link, now);
   const auto hopeless = link_record_.hopeless(now);
   if (!hopeless.empty())
@@ -356,6 +363,18 @@ void supervisor::on_complaint(const link_complaint& c, time_point now) {
 
 // Members that do not find each other, though both are heard, would keep the plan from ever starting.
 void supervisor::give_up_on_links(time_point now) {
+  for (const auto& [nodes, a] : apart_) look_ = look_ || now >= a.until;
+  std::erase_if(apart_, [&](const auto& a) { return now >= a.second.until + a.second.probation; });
+  if (!state_.pending) unready_links_.clear();
+  std::vector<broken_link> unready;
+  for (const auto& [link, since] : unready_links_)
+    if (now - since >= options_.link_patience && workers_.contains(link.first) &&
+        workers_.contains(link.second))
+      unready.push_back(link);
+  if (stage_ == stage::running && !unready.empty()) {
+    unready_links_.clear();
+    return let_go_of_cover(unready, "a newcomer has no link to a member, though both are heard", now);
+  }
   if (stage_ != stage::recovering || missing_links_.empty() || now - decided_at_ < options_.link_patience)
     return;
   std::vector<broken_link> links;
