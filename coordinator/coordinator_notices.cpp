@@ -61,7 +61,8 @@ void coordinator_shell::hand_over(const incarnation& node, time_point now) {
     });
     auto& view = nodes_.at(node);
     if (somebody_stays) {
-      for (const auto& who : leaving) run->drain(who, now);
+      const auto left = std::chrono::floor<std::chrono::milliseconds>(*view.gone_at - now);
+      run->drain(leaving, std::max(left, std::chrono::milliseconds(0)), "its machine is about to go", now);
     } else if (!view.is_saved && logic.where() == stage::running) {
       view.is_saved = true;
       log::warn("nobody is left to take over what node " + view.hello.name + " holds of job " + id +

@@ -57,8 +57,8 @@ struct node_options {
   unsigned devices = 1;
   std::string fault{};  // "kill:STEP:PHASE" or "stop:STEP:PHASE", for the first life of its first worker
   std::vector<std::string> more{};  // further words for its agent
-  std::string join{};   // HOST:PORT; empty: the coordinator itself
-  int network = -1;     // its network namespace; -1: ours
+  std::string join{};               // HOST:PORT; empty: the coordinator itself
+  int network = -1;                 // its network namespace; -1: ours
 };
 
 class cluster {

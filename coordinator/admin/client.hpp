@@ -15,7 +15,7 @@ struct client_options {
   std::chrono::milliseconds connect_timeout{3000};
   std::chrono::milliseconds call_timeout{15000};  // and what events are held, on top
   std::string name = "perdura";
-  tls::identity_ptr tls;  // an admin's, where the cluster has certificates
+  tls::identity_ptr tls{};  // an admin's, where the cluster has certificates
 };
 
 // Errors: nobody listens there (unavailable), it does not answer (timeout), it speaks another version.

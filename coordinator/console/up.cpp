@@ -138,9 +138,8 @@ result<void> local_cluster::start_nodes() {
     const auto name = "node-" + std::to_string(i + 1);
     const auto devices = options_.workers / nodes + (i < options_.workers % nodes ? 1 : 0);
     std::vector<std::string> arguments{
-        "--join",    address(ports_.port),    "--name", name,
-        "--devices", std::to_string(devices), "--log",  options_.log_folder.string(),
-        "--host-label", name};  // as if each were a machine
+        "--join", address(ports_.port),         "--name",       name, "--devices", std::to_string(devices),
+        "--log",  options_.log_folder.string(), "--host-label", name};  // as if each were a machine
     if (!options_.config_file.empty()) arguments.insert(arguments.end(), {"--config", options_.config_file});
     if (!options_.tls_folder.empty()) arguments.insert(arguments.end(), {"--tls", options_.tls_folder});
     auto r = children_.start(name, *program, arguments, options_.log_folder / (name + ".out"));

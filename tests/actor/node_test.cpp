@@ -364,7 +364,7 @@ TEST_CASE("wrong command lines are refused with what is allowed") {
     const auto said = node.text_of("errors");
     CHECK_MESSAGE(said.find(why) != std::string::npos, said);
   };
-  refuses("--join", "192.0.2.1:7400", 1, "only loopback (127.0.0.1) until the cluster has its certificates");
+  refuses("--join", "192.0.2.1:7400", 1, "the cluster's certificates are needed");
   refuses("--join", "nowhere", 1, "expected HOST:PORT");
   refuses("--name", "a/b", 2, "expected 1 to 64 letters");
   refuses("--devices", "0", 2, "--devices");

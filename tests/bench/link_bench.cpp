@@ -136,9 +136,9 @@ void read_all(int descriptor, std::byte* data, std::size_t size) {
 figures measure_plain_sockets() {
   asio::io_context io;
   asio::ip::tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
-  stream a(io);
+  stream::socket a(io);
   a.connect(acceptor.local_endpoint());
-  stream b = acceptor.accept();
+  stream::socket b = acceptor.accept();
   a.set_option(asio::ip::tcp::no_delay(true));
   b.set_option(asio::ip::tcp::no_delay(true));
   const int out = a.native_handle();

@@ -434,7 +434,8 @@ TEST_CASE("the version names build, protocol and checkpoint format") {
   const auto done = running(folder.path, {"--version"}).wait();
   CHECK(done.code == 0);
   CHECK(done.out == version_text("perdura") + "\n");
-  CHECK(version_text("perdura").find("protocol 1, checkpoint format") != std::string::npos);
+  const auto protocol = "protocol " + std::to_string(protocol_version) + ", checkpoint format";
+  CHECK(version_text("perdura").find(protocol) != std::string::npos);
 }
 
 TEST_CASE("docs/configuration.md holds every key as the program knows it") {

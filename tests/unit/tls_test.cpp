@@ -31,7 +31,8 @@ error load_failure(const std::filesystem::path& folder, role as) {
 
 TEST_CASE("what a CA issues is loaded with its role and name, and its files are private") {
   const test::authority ca;
-  const auto files = ca.issue({.who = {role::worker, "node-1"}, .hosts = {"192.0.2.3", "node-1.example.org"}});
+  const auto files =
+      ca.issue({.who = {role::worker, "node-1"}, .hosts = {"192.0.2.3", "node-1.example.org"}});
   const auto loaded = tls::load_identity(ca.machine("node-1"), role::worker);
   REQUIRE_MESSAGE(loaded.has_value(), (loaded ? "" : loaded.failure().message));
   CHECK((*loaded)->self == tls::subject{role::worker, "node-1"});
