@@ -65,7 +65,7 @@ void step_protocol::start_feeds() {
     const auto [learner, tile] = it->first;
     const auto& t = tiles_[tile.value];
     // Itself still behind what it learnt.
-    if (!t.held || t.version != step_ - 1) {
+    if (!t.held || (t.version != step_ - 1 && !broken(rule::feed_when_caught_up))) {
       ++it;
       continue;
     }
@@ -215,6 +215,7 @@ void step_protocol::maybe_ready() {
   for (const auto& who : everybody)
     if (who != self_ && linked_.contains(who))
       out_.push_back(effect::send{who, make_frame(step_, ready_note{next.id})});
+  report_missing_links();
 }
 
 void step_protocol::on_ready(const frame& f, const ready_note& r) { ready_[r.target].insert(f.from); }
