@@ -217,6 +217,11 @@ void supervisor::resume_if_complete(time_point now) {
 // ---- recovery
 
 void supervisor::open_era(const std::string& cause, const std::string& why, time_point now) {
+  // Who holds nothing that a decision could use is not waited for: it may have gone with its machine.
+  std::set<incarnation> needed;
+  for (const auto& [who, w] : workers_)
+    if (is_involved(who) || (state_.recovery && !state_.started && state_.recovery->next.has_member(who)))
+      needed.insert(who);
   state_.at = state_.at.term == term_ ? era{term_, state_.at.count + 1} : era{term_, 1};
   state_.started = false;
   stage_ = stage::fencing;
@@ -224,11 +229,12 @@ void supervisor::open_era(const std::string& cause, const std::string& why, time
   finals_.clear();
   unready_links_.clear();
   final_deadline_.reset();
-  awaited_.clear();
   deadline_ = now + options_.adopt_timeout;
   if (!broken(rule::persist_era)) persist();
   note(event_kind::era_opened, to_string(state_.at), why, {{"cause", cause}});
-  for (const auto& [who, w] : workers_) awaited_.insert(who);
+  awaited_ = std::move(needed);
+  if (awaited_.empty())
+    for (const auto& [who, w] : workers_) awaited_.insert(who);
   for (const auto& [who, w] : workers_) send(who, fence_order{state_.at, state_.timeline});
   decide_if_complete(now);
 }
