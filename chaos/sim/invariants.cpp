@@ -80,6 +80,7 @@ void world::check_note(const coordinator_process& of, const coordinator::event& 
     if (scenario_.is_gentle() && c.era_cause != "start" && c.era_cause != "drain")
       fail("an era was opened though nobody was lost: " + e.reason);
   }
+  if (e.kind == coordinator::event_kind::worker_lost) c.era_cause = "lost";
   // Nobody was lost: what is being computed goes on. (A block whose sums have left is not kept anywhere.)
   if (e.kind == coordinator::event_kind::recovery_decided && c.era_cause == "drain" &&
       level_of(job_) < sharding_level::gradients && field("recomputed_slots") != "0")

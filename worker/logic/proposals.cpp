@@ -44,6 +44,7 @@ void step_protocol::accept_proposal(const proposal_order& p) {
   release_held();
   ask_for_copies();
   maybe_ready();
+  report_missing_links();
 }
 
 // ---- feeding
@@ -305,6 +306,7 @@ void step_protocol::let_go(const verdict& v) {
     if (!t.moving_off) continue;
     const bool comes_back = t.learning && t.applied == t.version;
     if (!comes_back) let_go_of(tile_id(i));
+    stop_learning(t);  // how it came here is over
     t.held = t.moving_off = false;
     t.kept = comes_back;
     t.learning = proposal_ && proposal_->next.holds(self_, tile_id(i));

@@ -117,10 +117,10 @@ void step_protocol::on_recover(const recover_order& r) {
 }
 
 // Should they never come, the coordinator has to know which ones: those that a plan's start waits for, and
-// those that a newcomer's READY has to reach.
+// those that a newcomer copies from and that its READY has to reach.
 void step_protocol::report_missing_links() {
   const bool is_adopting = mode_ == mode::adopted && !adopted_reported_;
-  const bool is_newcomer = !plan_ && proposal_ && ready_sent_;
+  const bool is_newcomer = !plan_ && proposal_.has_value();
   if (!is_adopting && !is_newcomer) return;
   std::set<incarnation> needed;
   for (const auto& m : is_adopting ? plan_->members : proposal_->next.members) needed.insert(m.who);
