@@ -34,8 +34,10 @@ caf::result<welcome> greet(self_type* self, std::map<incarnation, caf::strong_ac
   if (const auto ok = wire::check_release(hello.protocol, hello.type_table, hello.name); !ok)
     return wire::to_caf(ok.failure());
   constexpr auto as = std::is_same_v<Hello, worker_hello> ? tls::role::worker : tls::role::node;
-  const auto sender = caf::actor_cast<caf::actor_addr>(self->current_sender());
-  if (const auto proven = self->state.roles.admit(sender, as, hello); !proven) {
+  const auto& sender = self->current_sender();
+  if (!sender) return wire::to_caf({errc::refused, "a hello without a sender"});
+  const auto from = caf::actor_cast<caf::actor_addr>(sender);
+  if (const auto proven = self->state.roles.admit(from, sender->node(), as, hello); !proven) {
     log::warn("refused the hello of " + hello.name + " (life " + short_name(hello.who) +
               "): " + proven.failure().message);
     return wire::to_caf(proven.failure());

@@ -253,7 +253,12 @@ result<admin::plan_info> coordinator_shell::plan(const std::string& name) const 
   admin::plan_info info{current.id, {}};
   for (const auto& m : current.members) {
     const auto w = workers_.find(m.who);
-    info.members.push_back({w == workers_.end() ? short_name(m.who) : w->second.hello.name, m.who, m.blocks});
+    info.members.push_back(
+        {w == workers_.end() ? short_name(m.who) : w->second.hello.name, m.who, m.blocks, 0, 0});
+  }
+  for (const auto& holders : current.holders) {
+    ++info.members[holders.front()].tiles_owned;
+    for (const auto m : holders) ++info.members[m].tiles_held;
   }
   return info;
 }

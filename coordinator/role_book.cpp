@@ -29,18 +29,18 @@ std::string role_book::take_challenge(const caf::actor_addr& from) {
   return nonce;
 }
 
-result<void> role_book::admit(const caf::actor_addr& from, tls::role as, const incarnation& who,
+result<void> role_book::admit(const caf::actor_addr& from, const caf::node_id& node, tls::role as, const incarnation& who,
                               const role_proof& proof, const std::string& hello) {
   const auto nonce = take_challenge(from);
   if (nonce.empty() && !proof.certificate.empty())
     return error{errc::unavailable, "its challenge is used up; ask for another"};
   const auto holder = tls::check(proof, as, tls::hello_text(who, nonce, hello), *identity_);
   if (!holder) return holder.failure();
-  const auto [at, is_new] = lives_.try_emplace(who, life{*holder, from.node()});
+  const auto [at, is_new] = lives_.try_emplace(who, life{*holder, node});
   if (!is_new && at->second.who != *holder)
     return error{errc::refused, "the certificate of " + to_string(at->second.who) +
                                     " has spoken for this life, and now that of " + to_string(*holder)};
-  at->second.at = from.node();
+  at->second.at = node;
   if (is_new) oldest_.push_back(who);
   if (lives_.size() > lives_max) {
     lives_.erase(oldest_.front());
@@ -52,7 +52,7 @@ result<void> role_book::admit(const caf::actor_addr& from, tls::role as, const i
 bool role_book::speaks_for(const caf::node_id& from, const incarnation& who) {
   if (!identity_) return true;
   const auto life = lives_.find(who);
-  if (life != lives_.end() && life->second.at == from) return true;
+  if (from && life != lives_.end() && life->second.at == from) return true;
   if (std::has_single_bit(++unproven_))
     log::warn("a message in the name of life " + short_name(who) +
               " is dropped: its sender has not proved that it may (" + std::to_string(unproven_) +

@@ -29,11 +29,11 @@ class role_book {
   // Errors (refused): no proof or a wrong one, a challenge that is used up, a life that another certificate
   // spoke for.
   template <class Hello>
-  result<void> admit(const caf::actor_addr& from, tls::role as, const Hello& hello) {
+  result<void> admit(const caf::actor_addr& from, const caf::node_id& at, tls::role as, const Hello& hello) {
     if (!identity_) return {};
     auto bare = hello;
     bare.proof = {};
-    return admit(from, as, hello.who, hello.proof, wire::encode_message(bare));
+    return admit(from, at, as, hello.who, hello.proof, wire::encode_message(bare));
   }
   // False: counted, and logged at the 1st, 2nd, 4th ...
   bool speaks_for(const caf::node_id& from, const incarnation& who);
@@ -44,7 +44,7 @@ class role_book {
     caf::node_id at;
   };
 
-  result<void> admit(const caf::actor_addr& from, tls::role as, const incarnation& who,
+  result<void> admit(const caf::actor_addr& from, const caf::node_id& at, tls::role as, const incarnation& who,
                      const role_proof& proof, const std::string& hello);
   // The challenge's nonce, empty if there is none: it is used up.
   std::string take_challenge(const caf::actor_addr& from);

@@ -1,27 +1,26 @@
 // `perdura-worker --describe`: what a job's model is made of and what a step of it moves, for planning.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <iomanip>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "actors/base/version.hpp"
 #include "actors/runtime/config_file.hpp"
 #include "worker/command.hpp"
+#include "worker/costs.hpp"
 #include "worker/model/denoiser.hpp"
 #include "worker/once.hpp"
 #include "worker/trainer/pin.hpp"
 #include "worker/trainer/state.hpp"
-#include "worker/trainer/trainer.hpp"
 
 namespace perdura::worker {
 namespace {
 
 namespace json = boost::json;
 constexpr const char* command = "perdura-worker --describe";
-constexpr std::uint32_t slots_measured = 9;
 constexpr std::uint32_t workers_max = 64;  // to whom votes go to all
 
 struct arguments {
@@ -37,7 +36,7 @@ struct description {
   std::vector<tile> tiles;
   std::uint64_t state_bytes{};
   std::uint64_t wire_bytes{};
-  double slot_seconds = 0.0;  // 0: not measured
+  std::optional<job_costs> costs{};  // if measured
 };
 
 // The tiles that a parameter has elements in: [first, end).
@@ -63,22 +62,6 @@ std::uint64_t wire_bytes_of(std::uint64_t parameters, std::uint32_t slots, std::
   return gradient * blocks * (workers - 1) / workers + gradient * (workers - 1);
 }
 
-result<double> measure_slot(const job_config& job) {
-  auto t = make_trainer(job);
-  if (!t) return t.failure();
-  for (std::uint32_t i = 0; i < (*t)->tiles().size(); ++i) (*t)->hold(tile_id(i));
-  (*t)->initialise();
-  block_surroundings nobody;
-  std::vector<double> seconds;
-  for (std::uint32_t i = 0; i <= slots_measured; ++i) {
-    const auto sum = (*t)->compute_block(step_number(1), {i % job.batch.slots, 1}, nobody);
-    if (i > 0)
-      seconds.push_back(std::chrono::duration<double>(sum->spent).count());  // the first one warms up
-  }
-  std::ranges::nth_element(seconds, seconds.begin() + slots_measured / 2);
-  return seconds[slots_measured / 2];
-}
-
 result<description> describe(const arguments& a) {
   const auto file = runtime::read_config_file(a.file);
   if (!file) return file.failure();
@@ -91,9 +74,9 @@ result<description> describe(const arguments& a) {
   d.state_bytes = d.model->parameter_count() * state_arrays * sizeof(float);
   d.wire_bytes = wire_bytes_of(d.model->parameter_count(), d.job.batch.slots, a.workers);
   if (!a.measure) return d;
-  const auto seconds = measure_slot(d.job);
-  if (!seconds) return seconds.failure();
-  d.slot_seconds = *seconds;
+  const auto costs = measure_costs(d.job);
+  if (!costs) return costs.failure();
+  d.costs = *costs;
   return d;
 }
 
@@ -122,7 +105,10 @@ json::object to_json(const description& d, const arguments& a) {
                  {"slots", d.job.batch.slots},
                  {"workers", a.workers},
                  {"wire_bytes_per_step", d.wire_bytes}};
-  if (a.measure) o["slot_seconds"] = d.slot_seconds;
+  if (d.costs)
+    o["costs"] = {{"process_bytes", d.costs->process_bytes},     {"slot_bytes", d.costs->slot_bytes},
+                  {"workspace_bytes", d.costs->workspace_bytes}, {"slot_seconds", d.costs->slot_seconds},
+                  {"reduce_seconds", d.costs->reduce_seconds},   {"apply_seconds", d.costs->apply_seconds}};
   o["tiles"] = std::move(tiles);
   o["parameters"] = std::move(parameters);
   return o;
@@ -163,7 +149,14 @@ void print(const description& d, const arguments& a) {
             << "state of a replica: " << in_mib(d.state_bytes) << " (parameters, two moments, average)\n"
             << "on the wire a step: " << in_mib(d.wire_bytes) << " among " << a.workers << " workers\n"
             << "a step: " << d.job.batch.size << " images in " << d.job.batch.slots << " slots";
-  if (a.measure) std::cout << ", " << d.slot_seconds * 1e3 << " ms a slot on one thread here";
+  if (d.costs) {
+    const auto& c = *d.costs;
+    std::cout << ", " << c.slot_seconds * 1e3 << " ms a slot on one thread here\n"
+              << "memory: " << in_mib(c.slot_bytes) << " a slot on its way, " << in_mib(c.workspace_bytes)
+              << " for all of them, " << in_mib(c.process_bytes) << " the process and its data set\n"
+              << "of a million parameters: " << c.reduce_seconds * 1e9 << " ms to add a sum, "
+              << c.apply_seconds * 1e9 << " ms to apply";
+  }
   std::cout << "\n\n";
   std::vector<text_row> rows{{"parameter", "shape", "stage", "tiles", "values"}};
   for (const parameter& p : d.model->parameters()) {
@@ -195,7 +188,7 @@ int run_describe(int argc, char** argv) {
       ->check(CLI::Range(1u, workers_max).description("1 to " + std::to_string(workers_max)))
       ->capture_default_str();
   app.add_flag("--measure", a.measure,
-               "also the time of a slot on one thread of this machine; reads the data set");
+               "also times and memory on one thread of this machine; reads the data set");
   app.add_flag("--json", a.as_json, "JSON instead of text");
   if (const auto ended = read_arguments(app, argc, argv)) return *ended;
   const auto d = describe(a);

@@ -1,9 +1,10 @@
-// CAF's middleman with limits: CAF 0.17 allocates whatever a connection's 32-byte header announces, up to 4
-// GiB, before it knows who is there; passes on what one peer sends to another, under any name; and says
-// nothing of those whom TLS turns away.
+// CAF's middleman with limits: CAF 0.17 allocates whatever a connection's 32-byte header announces, up to 4 GiB,
+// before it knows who is there, and passes on what one peer sends to another, under any name. And with TLS where
+// there is an identity.
 #pragma once
 
 #include <caf/io/middleman.hpp>
+#include <caf/io/middleman_actor.hpp>
 #include <caf/io/network/default_multiplexer.hpp>
 #include <cstdint>
 
@@ -25,10 +26,14 @@ class bounded_middleman : public caf::io::middleman {
   }
 
   void start() override;
+  void stop() override;
+  // Null without TLS.
+  const caf::io::middleman_actor& tls_connector() const { return connector_; }
   caf::io::network::multiplexer& backend() override { return backend_; }
 
  private:
   caf::io::network::default_multiplexer backend_;
+  caf::io::middleman_actor connector_;
 };
 
 }  // namespace perdura::runtime

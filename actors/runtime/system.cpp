@@ -1,7 +1,6 @@
 #include "actors/runtime/system.hpp"
 
 #include <caf/actor_registry.hpp>
-#include <caf/openssl/manager.hpp>
 #include <caf/scoped_actor.hpp>
 
 #include "actors/runtime/bounded_middleman.hpp"
@@ -14,7 +13,7 @@ namespace {
 constexpr std::chrono::seconds publish_timeout{10};
 }  // namespace
 
-system_config::system_config(const tls::identity* identity) {
+system_config::system_config(tls::identity_ptr identity) : identity_(std::move(identity)) {
   wire::add_message_types(*this);
   load<bounded_middleman>();
   set("scheduler.policy", caf::atom("sharing"));
@@ -25,20 +24,18 @@ system_config::system_config(const tls::identity* identity) {
   set("middleman.connection-timeout", caf::timespan{connection_timeout});
   set("logger.file-verbosity", caf::atom("quiet"));
   set("logger.console", caf::atom("none"));
-  if (identity == nullptr) return;
-  load<caf::openssl::manager>();
-  openssl_certificate = identity->certificate_file;
-  openssl_key = identity->key_file;
-  openssl_cafile = identity->ca_file;
 }
 
-actor_process::actor_process(tls::identity_ptr identity) : config_(identity.get()), system_(config_) {
+actor_process::actor_process(tls::identity_ptr identity) : config_(std::move(identity)), system_(config_) {
   refuse_remote_control(system_);
 }
 
+bool has_tls(caf::actor_system& system) { return connector(system) != system.middleman().actor_handle(); }
+
 caf::io::middleman_actor connector(caf::actor_system& system) {
-  return system.has_openssl_manager() ? system.openssl_manager().actor_handle()
-                                      : system.middleman().actor_handle();
+  const auto* ours = dynamic_cast<const bounded_middleman*>(&system.middleman());
+  if (ours != nullptr && ours->tls_connector()) return ours->tls_connector();
+  return system.middleman().actor_handle();
 }
 
 void refuse_remote_control(caf::actor_system& system) {
@@ -49,7 +46,7 @@ void refuse_remote_control(caf::actor_system& system) {
 
 result<std::uint16_t> publish(caf::actor_system& system, const caf::strong_actor_ptr& actor,
                               std::set<std::string> interface, const endpoint& at) {
-  if (auto allowed = check_host(at.host, system.has_openssl_manager()); !allowed) return allowed.failure();
+  if (auto allowed = check_host(at.host, has_tls(system)); !allowed) return allowed.failure();
   const std::string address = at.host == "localhost" ? "127.0.0.1" : at.host;
   result<std::uint16_t> port = error{errc::internal, ""};
   caf::scoped_actor self{system};

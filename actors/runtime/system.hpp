@@ -25,7 +25,11 @@ inline constexpr std::chrono::milliseconds connection_timeout{10'000};
 
 class system_config : public caf::actor_system_config {
  public:
-  explicit system_config(const tls::identity* identity);
+  explicit system_config(tls::identity_ptr identity = nullptr);
+  const tls::identity_ptr& identity() const { return identity_; }
+
+ private:
+  tls::identity_ptr identity_;
 };
 
 // An actor system that peers cannot spawn into or configure.
@@ -45,7 +49,8 @@ class actor_process {
 // systems.
 void refuse_remote_control(caf::actor_system& system);
 
-// Whom to ask for connections and ports: CAF's own, or that for TLS.
+// Whom to ask for connections and ports: CAF's own, or ours for TLS.
+bool has_tls(caf::actor_system& system);
 caf::io::middleman_actor connector(caf::actor_system& system);
 
 // Gives the port, which the operating system chooses if 0. Waits without a timeout on CAF's I/O thread, for

@@ -188,7 +188,8 @@ bool cluster::shut_down(milliseconds limit) {
 }
 
 std::vector<std::string> cluster::environment() const {
-  return {tag_, "PERDURA_TRACE=" + (folder_ / "traces").string()};
+  return {tag_, "PERDURA_TRACE=" + (folder_ / "traces").string(),
+          "PERDURA_SPANS=" + (options_.keep_spans ? (folder_ / "spans").string() : std::string())};
 }
 
 std::vector<pid_t> cluster::processes() const { return processes_with(tag_); }

@@ -164,6 +164,8 @@ struct PlanMember {
   worker @0 :Text;
   incarnation @1 :Incarnation;
   blocks @2 :List(Block);
+  tilesOwned @3 :UInt32;
+  tilesHeld @4 :UInt32;
 }
 
 struct Plan {

@@ -200,13 +200,19 @@ void put(schema::Plan::Builder to, const plan_info& from) {
       blocks[b].setFirst(share.blocks[b].first);
       blocks[b].setSize(share.blocks[b].size);
     }
+    members[i].setTilesOwned(share.tiles_owned);
+    members[i].setTilesHeld(share.tiles_held);
   }
 }
 
 plan_info get(schema::Plan::Reader from) {
   plan_info plan{get(from.getId()), {}};
   for (auto member : from.getMembers()) {
-    plan_share share{get(member.getWorker()), get(member.getIncarnation()), {}};
+    plan_share share{get(member.getWorker()),
+                     get(member.getIncarnation()),
+                     {},
+                     member.getTilesOwned(),
+                     member.getTilesHeld()};
     for (auto b : member.getBlocks()) share.blocks.push_back({b.getFirst(), b.getSize()});
     plan.members.push_back(std::move(share));
   }

@@ -117,6 +117,8 @@ struct plan_share {
   std::string worker{};
   incarnation who{};
   std::vector<block> blocks{};
+  std::uint32_t tiles_owned{};
+  std::uint32_t tiles_held{};
 };
 
 struct plan_info {

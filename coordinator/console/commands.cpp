@@ -51,6 +51,12 @@ result<void> run_nodes(invocation& call) { return show(call, call.api.nodes(), n
 result<void> run_workers(invocation& call) { return show(call, call.api.workers(), workers_table); }
 result<void> run_jobs(invocation& call) { return show(call, call.api.jobs(), jobs_table); }
 result<void> run_plan(invocation& call) { return show(call, call.api.plan(call.args.job), plan_table); }
+bool plans_file(const arguments& args) { return is_job_file(args.job); }
+result<void> run_plan_alone(const arguments& args, renderer& view) {
+  auto options = args.plan;
+  options.file = args.job;
+  return run_plan_file(options, view);
+}
 result<void> run_checkpoints(invocation& call) {
   return show(call, call.api.checkpoints(call.args.job), checkpoints_table);
 }
@@ -192,6 +198,29 @@ void no_options(CLI::App&, arguments&) {}
 void job_option(CLI::App& app, arguments& args) {
   app.add_option("JOB", args.job, "its id or name; default: the job that runs, else the newest");
 }
+void plan_options(CLI::App& app, arguments& args) {
+  auto& o = args.plan;
+  app.add_option(
+      "JOB", args.job,
+      "a job that runs, by id or name; default: the one that runs. Or a job file: what it would take, "
+      "before anything runs; the options are for this");
+  app.add_option("--workers", o.workers,
+                 "so many, each on a machine of its own; default: 2 if there is no --node")
+      ->check(CLI::Range(1u, 100000u).description("1 to 100000"));
+  app.add_option(
+         "--node", o.nodes,
+         "a machine: how many devices, what it shares with others, its memory, its speed relative to this "
+         "one; may be repeated")
+      ->type_name("NAME=DEVICES,host=..,rack=..,zone=..,gib=..,speed=..");
+  app.add_option("--gbit-per-s", o.gbit_per_s, "of each worker's link, each way")
+      ->check(CLI::Range(0.001, 100000.0).description("0.001 to 100000"))
+      ->capture_default_str();
+  app.add_option(
+         "--costs", o.costs,
+         "what perdura-worker --describe JOB --measure --json printed on a machine that is meant; default: "
+         "measure here")
+      ->type_name("FILE");
+}
 void job_options(CLI::App& app, arguments& args) {
   app.add_option("JOB", args.job, "its id or name; default: a table of all");
   app.add_option("--steps", args.steps_from,
@@ -233,7 +262,8 @@ const std::vector<command>& commands() {
       {"job", "jobs, or one in full with its recoveries and the reason why it does not run", job_options,
        run_job},
       {"watch", "show a job's progress until it ends", job_option, run_watch},
-      {"plan", "who computes which slots of a step", job_option, run_plan},
+      {"plan", "who computes which slots of a step and holds which tiles; of a file: what it would take",
+       plan_options, run_plan, plans_file, run_plan_alone},
       {"events", "what was decided, and why", event_options, run_events},
       {"submit", "hand in a job", submit_options, run_submit},
       {"pause", "stop a job after its step; its workers keep the state", job_option, run_pause},
@@ -271,6 +301,12 @@ void declare_commands(CLI::App& app, arguments& args, const command*& chosen) {
 
 exit_code run_command(const command& chosen, const arguments& args, session& to, renderer& view,
                       std::function<bool()> interrupted) {
+  if (chosen.stands_alone && chosen.stands_alone(args)) {
+    const auto done = chosen.run_alone(args, view);
+    if (done) return exit_ok;
+    view.fail(done.failure());
+    return exit_failed;
+  }
   auto api = to.open();
   if (!api) {
     view.fail(api.failure());

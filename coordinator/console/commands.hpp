@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coordinator/console/exit_code.hpp"
+#include "coordinator/console/plan_file.hpp"
 #include "coordinator/console/render.hpp"
 #include "coordinator/console/session.hpp"
 
@@ -27,6 +28,7 @@ struct arguments {
   std::uint64_t after = 0;
   std::uint32_t count = 20;
   std::uint64_t steps_from = 0;
+  plan_file_options plan;
   const CLI::App* chosen = nullptr;  // the command, to ask which options were given
 
   bool given(const char* option) const { return chosen->count(option) > 0; }
@@ -44,6 +46,9 @@ struct command {
   const char* help;
   void (*declare)(CLI::App& app, arguments& args);
   result<void> (*run)(invocation& call);
+  // Of commands that may do without a coordinator: whether these arguments ask for it, and how.
+  bool (*stands_alone)(const arguments& args) = nullptr;
+  result<void> (*run_alone)(const arguments& args, renderer& view) = nullptr;
 };
 
 const std::vector<command>& commands();

@@ -15,6 +15,10 @@ using runtime::find_program;
 // Becomes that program; returns only when that failed.
 error become(const std::filesystem::path& program, const std::vector<std::string>& arguments);
 
+// What it prints, once it has ended well. Errors: what it said on standard error, on one line.
+result<std::string> output_of(const std::filesystem::path& program,
+                              const std::vector<std::string>& arguments);
+
 // A program that another perdura command stands for, as `perdura node`.
 struct external_command {
   const char* name;

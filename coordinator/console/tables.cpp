@@ -139,7 +139,12 @@ record job_record(const job_info& j) {
 }
 
 table plan_table(const plan_info& plan) {
-  table t{{{"worker", "WORKER"}, {"slots", "SLOTS", unit::number}, {"blocks", "BLOCKS"}, {"incarnation", ""}},
+  table t{{{"worker", "WORKER"},
+           {"slots", "SLOTS", unit::number},
+           {"blocks", "BLOCKS"},
+           {"tiles_owned", "OWNS", unit::number},
+           {"tiles_held", "HOLDS", unit::number},
+           {"incarnation", ""}},
           {},
           "no plan"};
   for (const auto& m : plan.members) {
@@ -149,7 +154,7 @@ table plan_table(const plan_info& plan) {
       blocks.push_back(text(to_string(b)));
       slots += b.size;
     }
-    t.rows.push_back({text(m.worker), slots, blocks, text(to_string(m.who))});
+    t.rows.push_back({text(m.worker), slots, blocks, m.tiles_owned, m.tiles_held, text(to_string(m.who))});
   }
   return t;
 }

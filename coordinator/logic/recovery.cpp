@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <queue>
+#include <set>
 
 namespace perdura::coordinator {
 
@@ -204,6 +205,25 @@ tile_map assign_tiles(const recovery_input& in, const std::vector<index>& member
   return holders;
 }
 
+// Slots of the next step that somebody has computed, or was at, and that are computed again: not those that a
+// survivor had yet to begin, which it knows nothing of and has handed over nothing of.
+std::uint32_t lost_slots(const recovery_input& in, step_number next, const std::vector<index>& members,
+                         kept_blocks kept) {
+  std::set<block> handed_over;
+  for (const auto n : members) {
+    const auto& i = in.inventories[n];
+    for (const auto& b : i.blocks)
+      if (i.partials_step == next && b.status == block_status::received) handed_over.insert(b.slots);
+  }
+  for (const auto n : members) {
+    const auto* had = in.effective.find(in.inventories[n].who);
+    if (had == nullptr) continue;
+    for (const auto& b : had->blocks)
+      if (!handed_over.contains(b)) kept.take(b);
+  }
+  return in.slots - kept.found;
+}
+
 recovery_decision go_on(const recovery_input& in, step_number settled, std::vector<tile_holders> tiles,
                         broken_rules broken) {
   recovery_decision d;
@@ -220,11 +240,12 @@ recovery_decision go_on(const recovery_input& in, step_number settled, std::vect
   o.timeline = in.timeline;
   o.next.id = {in.at, 0};
   o.next.action = in.action;
+  const auto lost = lost_slots(in, settled + 1, members, kept);
   o.next.members = divide(in, candidates_of(in, members), kept);
   o.next.holders = assign_tiles(in, members, tiles, o.reduced);
   o.settled = settled;
   o.orphans = kept.orphans;
-  d.recomputed_slots = o.reduced.size() == in.tiles ? 0 : in.slots - kept.found;
+  d.recomputed_slots = o.reduced.size() == in.tiles ? 0 : lost;
   return d;
 }
 

@@ -138,7 +138,8 @@ void supervisor::catch_up(const incarnation& who) {
   }
   if (stage_ == stage::recovering) return send(who, *state_.recovery);
   if (stage_ != stage::running) return;
-  send(who, *state_.recovery);  // also to those it left out: they have promised and wait
+  if (is_involved(who) || !broken(rule::hear_left_out))
+    send(who, *state_.recovery);  // also to those it left out: they have promised and wait
   if (!is_involved(who)) return;
   if (state_.recovery->next.has_member(who)) send(who, start_order{state_.at});
   if (state_.pending) send(who, *state_.pending);
@@ -216,17 +217,24 @@ void supervisor::resume_if_complete(time_point now) {
 // ---- recovery
 
 void supervisor::open_era(const std::string& cause, const std::string& why, time_point now) {
+  // Who holds nothing that a decision could use is not waited for: it may have gone with its machine.
+  std::set<incarnation> needed;
+  for (const auto& [who, w] : workers_)
+    if (is_involved(who) || (state_.recovery && !state_.started && state_.recovery->next.has_member(who)))
+      needed.insert(who);
   state_.at = state_.at.term == term_ ? era{term_, state_.at.count + 1} : era{term_, 1};
   state_.started = false;
   stage_ = stage::fencing;
   inventories_.clear();
   finals_.clear();
+  unready_links_.clear();
   final_deadline_.reset();
-  awaited_.clear();
   deadline_ = now + options_.adopt_timeout;
   if (!broken(rule::persist_era)) persist();
   note(event_kind::era_opened, to_string(state_.at), why, {{"cause", cause}});
-  for (const auto& [who, w] : workers_) awaited_.insert(who);
+  awaited_ = std::move(needed);
+  if (awaited_.empty())
+    for (const auto& [who, w] : workers_) awaited_.insert(who);
   for (const auto& [who, w] : workers_) send(who, fence_order{state_.at, state_.timeline});
   decide_if_complete(now);
 }
@@ -313,10 +321,13 @@ void supervisor::decide_if_complete(time_point now) {
   missing_links_.clear();
   awaited_.clear();
   for (const auto& m : order.next.members) awaited_.insert(m.who);
-  for (const auto& [who, w] : workers_) send(who, order);
+  for (const auto& [who, w] : workers_)
+    if (order.next.has_member(who) || !broken(rule::hear_left_out)) send(who, order);
 }
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
+  std::erase_if(unready_links_,
+                [&](const auto& l) { return l.first.first == a.who || l.first.second == a.who; });
   if (stage_ != stage::recovering || a.at != state_.at) return;
   awaited_.erase(a.who);
   std::erase_if(missing_links_, [&](const auto& l) { return l.first == a.who || l.second == a.who; });
@@ -328,7 +339,7 @@ void supervisor::on_adopted(const plan_adopted& a, time_point now) {
   stage_ = stage::running;
   look_ = true;
   deadline_.reset();
-  persist();
+  if (!broken(rule::persist_start)) persist();
   note(event_kind::plan_started, to_string(state_.current.id),
        std::to_string(state_.current.members.size()) + " members adopted it",
        {{"step", to_string(state_.recovery->settled + 1)}});
@@ -345,6 +356,10 @@ void supervisor::on_complaint(const link_complaint& c, time_point now) {
     missing_links_.insert(link);  // it has not come back yet: see give_up_on_links
     return;
   }
+  if (is_learner(c.who)) {
+    unready_links_.try_emplace(link, now);  // its READY cannot reach all: see give_up_on_links
+    return;
+  }
   link_record_.broke(link, now);
   const auto hopeless = link_record_.hopeless(now);
   if (!hopeless.empty())
@@ -354,6 +369,18 @@ void supervisor::on_complaint(const link_complaint& c, time_point now) {
 
 // Members that do not find each other, though both are heard, would keep the plan from ever starting.
 void supervisor::give_up_on_links(time_point now) {
+  for (const auto& [nodes, a] : apart_) look_ = look_ || now >= a.until;
+  std::erase_if(apart_, [&](const auto& a) { return now >= a.second.until + a.second.probation; });
+  if (!state_.pending) unready_links_.clear();
+  std::vector<broken_link> unready;
+  for (const auto& [link, since] : unready_links_)
+    if (now - since >= options_.link_patience && workers_.contains(link.first) &&
+        workers_.contains(link.second))
+      unready.push_back(link);
+  if (stage_ == stage::running && !unready.empty()) {
+    unready_links_.clear();
+    return let_go_of_cover(unready, "a newcomer has no link to a member, though both are heard", now);
+  }
   if (stage_ != stage::recovering || missing_links_.empty() || now - decided_at_ < options_.link_patience)
     return;
   std::vector<broken_link> links;
@@ -449,7 +476,7 @@ void supervisor::give_up_on_learners(time_point now) {
 void supervisor::received(const worker_message& m, time_point now) {
   if (stage_ == stage::ended) return;
   const auto who = std::visit([](const auto& x) { return x.who; }, m);
-  if (is_fenced(who)) return send(who, fenced_order{state_.at});
+  if (is_fenced(who) && !broken(rule::drop_fenced)) return send(who, fenced_order{state_.at});
   std::visit(overloaded{[&](const worker_hello& x) {
                           const auto known = workers_.find(x.who);
                           arrived(x, known == workers_.end() ? node_labels{} : known->second.at, now);

@@ -271,7 +271,8 @@ class supervisor {
   bool look_ = true;                                            // something has changed since the last look
   bool drain_blocked_ = false;                                  // said
   bool pending_is_urgent_ = false;
-  std::set<broken_link> missing_links_;  // of the plan being adopted
+  std::set<broken_link> missing_links_;              // of the plan being adopted
+  std::map<broken_link, time_point> unready_links_;  // of the pending plan's newcomers
   time_point decided_at_{};
   link_record link_record_;
   std::map<broken_link, apart> apart_;  // nodes whose workers could not talk

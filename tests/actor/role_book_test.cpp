@@ -23,7 +23,7 @@ struct fixture : test::caf_fixture {
     if (!given) return given.failure();
     hello.proof = tls::prove(*shown, tls::hello_text(hello.who, given->nonce, wire::encode_message(hello)));
     last = hello.proof;
-    return book.admit(from->address(), as, hello);
+    return book.admit(from->address(), here, as, hello);
   }
   static worker_hello hello_of(const incarnation& who) {
     worker_hello h;
@@ -32,6 +32,9 @@ struct fixture : test::caf_fixture {
     return h;
   }
 
+  // Two processes of two machines.
+  const caf::node_id here = caf::make_node_id(1, std::string(40, 'a')).value_or(caf::node_id{});
+  const caf::node_id there = caf::make_node_id(2, std::string(40, 'b')).value_or(caf::node_id{});
   test::authority ca;
   role_book book{ca.identity(role::coordinator)};
   role_proof last;
@@ -49,19 +52,20 @@ void check_refused(const result<void>& r, const char* words) {
 
 TEST_CASE("a hello that proves its role binds its life to the connection") {
   fixture f;
-  CHECK_FALSE(f.book.speaks_for(f.first->node(), {1, 1}));
+  CHECK_FALSE(f.book.speaks_for(f.here, {1, 1}));
   const auto taken =
       f.introduce(f.first, role::worker, fixture::hello_of({1, 1}), f.ca.identity(role::worker, "a"));
   REQUIRE_MESSAGE(taken.has_value(), (taken ? "" : taken.failure().message));
-  CHECK(f.book.speaks_for(f.first->node(), {1, 1}));
-  CHECK_FALSE(f.book.speaks_for(f.first->node(), {2, 2}));
+  CHECK(f.book.speaks_for(f.here, {1, 1}));
+  CHECK_FALSE(f.book.speaks_for(f.there, {1, 1}));
+  CHECK_FALSE(f.book.speaks_for(f.here, {2, 2}));
   CHECK_FALSE(f.book.speaks_for(caf::node_id{}, {1, 1}));
 }
 
 TEST_CASE("who speaks without having proved a role is named in the log") {
   fixture f;
   test::captured_log log;
-  f.book.speaks_for(f.first->node(), {1, 1});
+  f.book.speaks_for(f.here, {1, 1});
   CHECK(log.says("has not proved that it may"));
 }
 
@@ -74,8 +78,8 @@ TEST_CASE("a hello with another role's, a foreign or no certificate is refused")
   check_refused(f.introduce(f.first, role::worker, hello, other.identity(role::worker)),
                 "another cluster's CA");
   check_refused(f.introduce(f.first, role::worker, hello, f.ca.expired(role::worker)), "expired");
-  check_refused(f.book.admit(f.first->address(), role::worker, hello), "shows no certificate");
-  CHECK_FALSE(f.book.speaks_for(f.first->node(), {1, 1}));
+  check_refused(f.book.admit(f.first->address(), f.here, role::worker, hello), "shows no certificate");
+  CHECK_FALSE(f.book.speaks_for(f.here, {1, 1}));
 }
 
 TEST_CASE("a challenge is good for one hello of whoever asked") {
@@ -84,13 +88,13 @@ TEST_CASE("a challenge is good for one hello of whoever asked") {
   auto hello = fixture::hello_of({1, 1});
   REQUIRE(f.introduce(f.first, role::worker, hello, worker).has_value());
   hello.proof = f.last;
-  CHECK(f.book.admit(f.first->address(), role::worker, hello).failure().code == errc::unavailable);
+  CHECK(f.book.admit(f.first->address(), f.here, role::worker, hello).failure().code == errc::unavailable);
 
   const auto given = f.book.challenge(f.first->address(), {hello.who, tls::fresh_nonce()});
   REQUIRE(given.has_value());
   hello.proof = {};
   hello.proof = tls::prove(*worker, tls::hello_text(hello.who, given->nonce, wire::encode_message(hello)));
-  CHECK_FALSE(f.book.admit(f.second->address(), role::worker, hello).has_value());
+  CHECK_FALSE(f.book.admit(f.second->address(), f.there, role::worker, hello).has_value());
 }
 
 TEST_CASE("a hello that was changed on its way is refused") {
@@ -101,7 +105,7 @@ TEST_CASE("a hello that was changed on its way is refused") {
   hello.proof = tls::prove(*f.ca.identity(role::worker),
                            tls::hello_text(hello.who, given->nonce, wire::encode_message(hello)));
   hello.link = {"192.0.2.9", 9};
-  check_refused(f.book.admit(f.first->address(), role::worker, hello), "signed something else");
+  check_refused(f.book.admit(f.first->address(), f.here, role::worker, hello), "signed something else");
 }
 
 TEST_CASE("a life keeps to its certificate") {
@@ -116,8 +120,8 @@ TEST_CASE("a life keeps to its certificate") {
 TEST_CASE("without certificates everybody is believed, and a challenge is refused") {
   fixture f;
   f.book = role_book();
-  CHECK(f.book.admit(f.first->address(), role::worker, fixture::hello_of({1, 1})).has_value());
-  CHECK(f.book.speaks_for(f.first->node(), {1, 1}));
+  CHECK(f.book.admit(f.first->address(), f.here, role::worker, fixture::hello_of({1, 1})).has_value());
+  CHECK(f.book.speaks_for(f.here, {1, 1}));
   CHECK(f.book.challenge(f.first->address(), {{1, 1}, tls::fresh_nonce()}).failure().code == errc::refused);
 }
 
@@ -134,5 +138,5 @@ TEST_CASE("challenges are bounded, the oldest goes first") {
   }
   hello.proof = tls::prove(*f.ca.identity(role::worker),
                            tls::hello_text(hello.who, oldest->nonce, wire::encode_message(hello)));
-  CHECK(f.book.admit(f.first->address(), role::worker, hello).failure().code == errc::unavailable);
+  CHECK(f.book.admit(f.first->address(), f.here, role::worker, hello).failure().code == errc::unavailable);
 }

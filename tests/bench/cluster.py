@@ -124,6 +124,13 @@ class Cluster:
             raise Failed(f"perdura {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
         return json.loads(done.stdout)
 
+    def events(self) -> list[dict[str, Any]]:
+        """All that were written, in their order."""
+        found: list[dict[str, Any]] = []
+        while page := self.ask("events", "--after", str(found[-1]["sequence"] if found else 0), "-n", "500"):
+            found += page
+        return found
+
     def submit(self, text: str) -> str:
         path = f"{self.folder}/job.toml"
         with open(path, "w") as f:

@@ -179,28 +179,31 @@ class History:
         return found
 
 
+def come_and_go(trial: Trial, name: str, rest: int) -> None:
+    """A newcomer joins, trains, and is drained by a notice; `rest` steps after each."""
+    node = trial.cluster.start_node(name)
+    trial.wait_members(trial.workers + 1, 0.5)
+    trial.wait_steps(rest)
+    node.send_signal(signal.SIGTERM)
+    trial.cluster.wait("the agent to end", lambda: node.poll() is not None, LIMIT_S, 0.5)
+    if node.returncode != 0:
+        raise Failed(f"the drained agent ended with {node.returncode}")
+    trial.wait_steps(rest)
+
+
 def changes_of(level: str, args: argparse.Namespace, report: Report) -> dict[str, list[float]]:
     rest = 12
-    with Cluster(args.programs, nodes=args.workers - 1) as cluster, Throttle(cluster, args.share):
+    with Cluster(args.programs, nodes=args.workers - 1) as cluster:
         trial = Trial(cluster, level, args, rebalance=False, evict_slow=False)
         trial.wait_members(args.workers - 1)
-        trial.wait_steps(2 * rest)
-        for n in range(1, args.joins + 1):
-            node = cluster.start_node(f"newcomer-{n}")
-            trial.wait_members(args.workers, 0.5)
+        with Throttle(cluster, args.share):
             trial.wait_steps(2 * rest)
-            node.send_signal(signal.SIGTERM)
-            cluster.wait("the agent to end", lambda: node.poll() is not None, LIMIT_S, 0.5)
-            if node.returncode != 0:
-                raise Failed(f"the drained agent ended with {node.returncode}")
-            trial.wait_steps(2 * rest)
+            for n in range(1, args.joins + 1):
+                come_and_go(trial, f"newcomer-{n}", 2 * rest)
+                report.say(f"{level}: newcomer {n} has come and gone")
         if trial.look()["recoveries"]:
             raise Failed("a join or a drain led to a recovery")
-        return History(trial.steps(), events_of(cluster)).delays(rest)
-
-
-def events_of(cluster: Cluster) -> list[dict[str, Any]]:
-    return cluster.ask("events", "-n", "10000")
+        return History(trial.steps(), cluster.events()).delays(rest)
 
 
 def theirs(args: argparse.Namespace, report: Report) -> dict[str, list[dict[str, Any]]]:

@@ -58,6 +58,7 @@ def wait_step(cluster: Cluster, job: str, step: int) -> None:
 
 
 def turn_of(args: argparse.Namespace) -> dict[str, Any]:
+    # From the start, for the mean time of a slot is over all of them.
     with Cluster(args.programs, nodes=WORKERS) as cluster, Throttle(cluster, args.share) as throttle:
         job = cluster.submit(job_text(ENDLESS, args.seed, args.batch, args.slots,
                                       {"sharding": args.sharding, "replicas": 2, "elastic.evict_slow": False}))
@@ -71,7 +72,7 @@ def turn_of(args: argparse.Namespace) -> dict[str, Any]:
         throttle.shares[SLOW] = args.share / 2
         wait_step(cluster, job, slowed_at + args.steps)
         ms = {s["step"]: s["ms"] for s in cluster.ask("job", job, "--steps")["steps"]}
-        events = cluster.ask("events", "-n", "10000")
+        events = cluster.events()
     usual = statistics.median(ms[s] for s in range(first, slowed_at))
     # What a step takes beside the slots of its busiest worker stays as it is.
     paces = [slot_ms] * (WORKERS - 1) + [2 * slot_ms]

@@ -1,5 +1,6 @@
-// Where a step's time goes on one lane: data, model, tree sum, reduction, optimizer, hash. On random pictures
-// of Fashion-MNIST's shape, so that it needs no data set.
+// Where a step's time goes on one lane: data, model, tree sum, reduction, optimizer, hash; and what each
+// sharding level costs and saves a member of two. On random pictures of Fashion-MNIST's shape, so that it
+// needs no data set.
 //   trainer_bench [SAMPLES_A_SLOT...]   (default: 8 16)
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@ using namespace perdura;
 using namespace perdura::worker;
 
 constexpr int repetitions = 15;
+constexpr int rounds = 7;  // through all variants
 
 double thread_cpu_ms() {
   timespec now{};
@@ -136,6 +138,105 @@ void measure(std::uint32_t samples) {
               slot * job.batch.slots, reduce, apply, hash);
 }
 
+// ---- levels
+
+struct variant {
+  const char* sharding;
+  const char* precision;
+  std::uint32_t pass;  // slots side by side where the level has it so, and in a block
+  bool checkpoints;
+};
+constexpr std::uint32_t block_slots = 8;
+
+// A member that holds every other tile and gathers the rest from a copy.
+class half_member final : public block_surroundings {
+ public:
+  half_member(const variant& v, std::uint32_t samples, const image_set& data) : variant_(v) {
+    job_config job;
+    job.batch.slots = std::bit_ceil(job.batch.size / samples);
+    job.batch.size = job.batch.slots * samples;
+    job.sharding = v.sharding;
+    job.precision = v.precision;
+    job.model.activation_checkpointing = v.checkpoints;
+    trainer_ = require(assemble_trainer(job, data, require(make_denoiser(job))));
+    for (std::uint32_t i = 0; i < trainer_->tiles().size(); i += 2) trainer_->hold(tile_id(i));
+    trainer_->initialise();
+    job.sharding = "replicated";
+    const auto whole = require(assemble_trainer(job, data, require(make_denoiser(job))));
+    whole->initialise();
+    for (std::uint32_t i = 0; i < whole->tiles().size(); ++i)
+      copies_.push_back(whole->copy_parameters(tile_id(i)));
+  }
+
+  bool acquire(std::uint32_t stage) override {
+    for_tiles(stage, [&](tile_id id) {
+      if (!trainer_->has_parameters(id)) trainer_->install_parameters(id, copies_[id.value].bytes());
+    });
+    most_parameters_ = std::max(most_parameters_, trainer_->memory().parameters);
+    return true;
+  }
+  void release(std::uint32_t stage) override {
+    for_tiles(stage, [&](tile_id id) { trainer_->drop_parameters(id); });
+  }
+
+  void run(step_number step) {
+    const double begin = thread_cpu_ms();
+    for (std::uint32_t first = 0; first < block_slots; first += variant_.pass)
+      (void)trainer_->compute_block(step, {first, variant_.pass}, *this);
+    times_.push_back((thread_cpu_ms() - begin) / block_slots);
+  }
+
+  // Against the first variant of its run.
+  void print(double baseline_ms) {
+    const auto m = trainer_->memory();
+    const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+    std::printf("  %-10s %s %4u %s  %7.3f (%+5.1f%%)  %6.2f %6.2f %6.2f %6.2f\n", variant_.sharding,
+                variant_.precision, variant_.pass, variant_.checkpoints ? "input" : "  all", median(),
+                100.0 * (median() / baseline_ms - 1.0), mib(m.state), mib(most_parameters_), mib(m.gradients),
+                mib(m.activations));
+  }
+  double median() {
+    std::ranges::nth_element(times_, times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2));
+    return times_[times_.size() / 2];
+  }
+
+ private:
+  template <class F>
+  void for_tiles(std::uint32_t stage, F f) {
+    for (std::uint32_t i = 0; i < trainer_->tiles().size(); ++i)
+      if (trainer_->tiles()[i].stage == stage) f(tile_id(i));
+  }
+
+  const variant variant_;
+  std::unique_ptr<trainer> trainer_;
+  std::vector<blob> copies_;
+  std::uint64_t most_parameters_ = 0;
+  std::vector<double> times_;
+};
+
+// Turn and turn about, so that all see the same neighbours.
+void measure_levels(std::uint32_t samples) {
+  const auto data = pictures();
+  const std::vector<variant> variants{
+      {"replicated", "fp32", 8, false}, {"optimizer", "fp32", 8, false},  {"gradients", "fp32", 1, false},
+      {"gradients", "fp32", 2, false},  {"gradients", "fp32", 4, false},  {"gradients", "fp32", 8, false},
+      {"parameters", "fp32", 1, false}, {"parameters", "fp32", 2, false}, {"parameters", "fp32", 4, false},
+      {"parameters", "fp32", 8, false}, {"replicated", "fp32", 8, true},  {"parameters", "fp32", 4, true},
+      {"parameters", "fp32", 8, true},  {"replicated", "bf16", 8, false}, {"parameters", "bf16", 4, false},
+      {"parameters", "bf16", 4, true}};
+  std::vector<half_member> members;
+  members.reserve(variants.size());
+  for (const auto& v : variants) members.emplace_back(v, samples, data);
+  for (int i = 0; i < rounds; ++i)
+    for (auto& m : members) m.run(step_number(1));
+  std::printf(
+      "slot of %u samples, a member of two, %u slots in blocks, medians of %d rounds; MiB as the"
+      " trainer counts them:\n"
+      "  sharding   prec block keeps  ms a slot          state parameters gradients activations\n",
+      samples, block_slots, rounds);
+  for (auto& m : members) m.print(members.front().median());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -150,6 +251,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     measure(8);
     measure(16);
+    measure_levels(8);
   }
   for (int i = 1; i < argc; ++i) {
     const long samples = std::strtol(argv[i], nullptr, 10);
@@ -158,6 +260,7 @@ int main(int argc, char** argv) {
       return 2;
     }
     measure(static_cast<std::uint32_t>(samples));
+    measure_levels(static_cast<std::uint32_t>(samples));
   }
   return 0;
 }

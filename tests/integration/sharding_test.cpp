@@ -81,7 +81,7 @@ TEST_CASE("joins, drains, kills and stops of workers with divided state change n
     c.wait_step(10);
     c.start_node({.name = "c"});
     c.wait_members(3);
-    REQUIRE(c.admin().drain("a").has_value());
+    REQUIRE(c.admin().drain("a", std::nullopt).has_value());
     c.wait_members(2);
     c.start_node({.name = "d", .devices = 2});
     c.wait_members(4);

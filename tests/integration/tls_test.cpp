@@ -105,9 +105,12 @@ TEST_CASE("who is not of the cluster is refused at the coordinator's port and na
     until_logged(c, "coordinator.log", "refused a connection from 127.0.0.1");
   }
   SUBCASE("another role's certificate") {
-    const auto folder = folder_with(pki, pki / "adm", {{.who = {role::admin, "adm"}, .hosts = {}}});
-    CHECK(says(rogue(c, "hello", folder, role::admin), "certificate of admin adm, not of a worker"));
-    until_logged(c, "coordinator.log", "certificate of admin adm, not of a worker");
+    const auto folder = folder_with(
+        pki, pki / "x", {{.who = {role::admin, "x"}, .hosts = {}}, {.who = {role::node, "x"}, .hosts = {}}});
+    CHECK(says(rogue(c, "hello", folder, role::admin), "cannot"));
+    until_logged(c, "coordinator.log", "it shows the certificate of admin x, which may not join");
+    CHECK(says(rogue(c, "hello", folder, role::node), "certificate of node x, not of a worker"));
+    until_logged(c, "coordinator.log", "certificate of node x, not of a worker");
   }
   SUBCASE("a worker that shows no proof, or speaks for another's life") {
     CHECK(says(rogue(c, "unproven", c.certificates()), "shows no certificate"));

@@ -233,6 +233,30 @@ TEST_CASE("a block that keeps its input alone has the same gradients, in less me
   CHECK(4 * input.slot_bytes(8) < all.slot_bytes(8));
 }
 
+TEST_CASE("in bfloat16 prediction and gradients stay near those of the same parameters in double precision") {
+  for (const dit_size& size : {job_size, odd_size}) {
+    problem p(size, 4);
+    std::vector<kernels::bf16> halves(p.parameters.size());
+    kernels::round_to_bf16(p.parameters, halves);
+    std::ranges::transform(halves, p.parameters.begin(), kernels::float_of);
+    p.run();
+    const auto in_fp32 = p.gradient;
+    p.model.bind(halves.data());
+    const double loss = p.run();
+    CHECK(p.gradient != in_fp32);
+    const auto w = doubles(p, true);
+    const at::Tensor expected = reference_loss(p, w);
+    CHECK(loss == doctest::Approx(expected.item<double>()).epsilon(1e-2));
+    expected.backward();
+    for (const parameter& q : p.model.parameters()) {
+      CAPTURE(q.name);
+      const at::Tensor ours = at::from_blob(p.gradient.data() + q.first, q.shape).to(at::kDouble);
+      const at::Tensor theirs = w.at(q.name).grad();
+      CHECK((ours - theirs).norm().item<double>() < 2e-2 * (theirs.norm().item<double>() + 1e-9));
+    }
+  }
+}
+
 TEST_CASE("slots that go through the stages side by side do not disturb each other") {
   for (const bool checkpoints : {false, true}) {
     problem p(odd_size, 5, checkpoints), q(odd_size, 3, checkpoints);

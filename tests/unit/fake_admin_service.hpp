@@ -76,7 +76,7 @@ class fake_admin_service final : public admin_service {
   result<plan_info> plan(const std::string& job) override {
     if (auto r = check_job(job); !r) return r.failure();
     return plan_info{{{term_number(2), 17}, 3},
-                     {{"node-1/0", {1, 11}, {{0, 8}}}, {"node-2/0", {2, 21}, {{8, 4}, {12, 4}}}}};
+                     {{"node-1/0", {1, 11}, {{0, 8}}, 3, 5}, {"node-2/0", {2, 21}, {{8, 4}, {12, 4}}, 2, 5}}};
   }
   result<event_page> events(const event_query& query) override {
     std::lock_guard lock(mutex_);

@@ -382,6 +382,34 @@ TEST_CASE("where gradients are sharded a block handed over in part is computed a
   for (const auto& b : reports[0].blocks) CHECK(b.status == block_status::received);
 }
 
+TEST_CASE("a tile that moves off and is to come back at once is let go first, then asked for") {
+  bench a(alice);
+  a.start();
+  const auto propose = [&](std::uint32_t sequence, std::vector<member_index> holders) {
+    proposal_order p;
+    p.timeline = timeline;
+    p.base = {first_era, sequence - 1};
+    p.next = two_members({first_era, sequence});
+    p.next.holders = {std::move(holders)};
+    if (sequence == 2) p.moves = {{tile_id(0), bob, alice}};
+    a.order(p);
+  };
+  propose(1, {1});
+  a.reduce_step(1);
+  auto vote = bench::vote();
+  vote.prepared = {first_era, 1};
+  a.hear(bob, vote, 1);
+  a.logic.tile_applied(step_number(1), tile_id(0));
+  REQUIRE(a.logic.current()->id == plan_id{first_era, 1});
+  propose(2, {1, 0});
+  CHECK(a.logic.holds(tile_id(0)));
+  CHECK(a.sent<feed_note>().empty());
+  a.hear(bob, bench::vote(), 2);
+  CHECK(a.logic.newest()->step == step_number(2));
+  CHECK_FALSE(a.logic.holds(tile_id(0)));
+  CHECK(a.sent<feed_note>().size() == 1);
+}
+
 TEST_CASE("a request for parameters waits for its version, and an older one is dropped") {
   auto job = bench::job();
   job.sharding = "parameters";

@@ -30,7 +30,8 @@ void step_protocol::accept_proposal(const proposal_order& p) {
   ready_sent_ = false;
   for (std::uint32_t i = 0; i < tile_count_; ++i) {
     auto& t = tiles_[i];
-    const bool learns = !t.held && p.next.holds(self_, tile_id(i));
+    // What is only kept for the plan before gets no gradients any more: it has to be learnt again.
+    const bool learns = (!t.held || t.moving_off) && p.next.holds(self_, tile_id(i));
     if (t.learning || t.kept) {
       const bool is_whole = t.is_whole_copy();
       if (!learns || !is_whole) let_go_of(tile_id(i));
@@ -64,7 +65,7 @@ void step_protocol::start_feeds() {
     const auto [learner, tile] = it->first;
     const auto& t = tiles_[tile.value];
     // Itself still behind what it learnt.
-    if (!t.held || t.version != step_ - 1) {
+    if (!t.held || (t.version != step_ - 1 && !broken(rule::feed_when_caught_up))) {
       ++it;
       continue;
     }
@@ -128,7 +129,7 @@ void step_protocol::ask_for_copies() {
   for (const auto& m : proposal_->moves) {
     if (m.to != self_ || m.tile.value >= tile_count_) continue;
     auto& t = tiles_[m.tile.value];
-    if (!t.learning || t.asked || !linked_.contains(m.from)) continue;
+    if (!t.learning || t.held || t.asked || !linked_.contains(m.from)) continue;
     if (under_way[m.from] >= limits_.copies_at_once) continue;
     ++under_way[m.from];
     t.asked = true;
@@ -214,6 +215,7 @@ void step_protocol::maybe_ready() {
   for (const auto& who : everybody)
     if (who != self_ && linked_.contains(who))
       out_.push_back(effect::send{who, make_frame(step_, ready_note{next.id})});
+  report_missing_links();
 }
 
 void step_protocol::on_ready(const frame& f, const ready_note& r) { ready_[r.target].insert(f.from); }
@@ -298,8 +300,16 @@ void step_protocol::let_go(const verdict& v) {
     return;
   }
   for (const auto& who : leavers_) send(who, v.step, verdict_note{});
-  for (std::uint32_t i = 0; i < tile_count_; ++i)
-    if (tiles_[i].moving_off) let_go_of(tile_id(i));
+  for (std::uint32_t i = 0; i < tile_count_; ++i) {
+    auto& t = tiles_[i];
+    if (!t.moving_off) continue;
+    const bool comes_back = t.learning && t.applied == t.version;
+    if (!comes_back) let_go_of(tile_id(i));
+    t.held = t.moving_off = false;
+    t.kept = comes_back;
+    t.learning = proposal_ && proposal_->next.holds(self_, tile_id(i));
+  }
+  ask_for_copies();
   leavers_.clear();
   switched_at_.reset();
 }

@@ -116,12 +116,23 @@ void step_protocol::on_recover(const recover_order& r) {
   report_missing_links();
 }
 
-// Should they never come, the coordinator has to know which ones.
+// Should they never come, the coordinator has to know which ones: those that a plan's start waits for, and
+// those that a newcomer's READY has to reach.
 void step_protocol::report_missing_links() {
-  if (mode_ != mode::adopted || adopted_reported_) return;
-  for (const auto& m : plan_->members)
-    if (m.who != self_ && !linked_.contains(m.who))
-      out_.push_back(effect::report{link_complaint{self_, m.who, era_, "there is no link yet"}});
+  const bool is_adopting = mode_ == mode::adopted && !adopted_reported_;
+  const bool is_newcomer = !plan_ && proposal_ && ready_sent_;
+  if (!is_adopting && !is_newcomer) return;
+  std::set<incarnation> needed;
+  for (const auto& m : is_adopting ? plan_->members : proposal_->next.members) needed.insert(m.who);
+  if (is_newcomer) needed.insert(proposal_->leavers.begin(), proposal_->leavers.end());
+  needed.erase(self_);
+  bool all = true;
+  for (const auto& who : needed) {
+    if (linked_.contains(who)) continue;
+    all = false;
+    out_.push_back(effect::report{link_complaint{self_, who, era_, "there is no link yet"}});
+  }
+  if (all && is_newcomer) out_.push_back(effect::report{plan_adopted{era_, self_}});
 }
 
 void step_protocol::adopt_sums(const recover_order& r) {
@@ -327,6 +338,7 @@ void step_protocol::link_up(const incarnation& peer) {
   ask_for_copies();
   if (ready_sent_ && proposal_)
     out_.push_back(effect::send{peer, make_frame(step_, ready_note{proposal_->next.id})});
+  report_missing_links();
 }
 
 void step_protocol::link_down(const incarnation& peer, const std::string& why) {
@@ -336,7 +348,7 @@ void step_protocol::link_down(const incarnation& peer, const std::string& why) {
   std::erase_if(feeds_, [&](const auto& f) { return f.first.first == peer; });
   std::erase_if(asked_feeds_, [&](const auto& f) { return f.first.first == peer; });
   // What an inventory has reported stays until the decision that is made from it.
-  for (std::uint32_t i = 0; i < tile_count_ && mode_ != mode::promised; ++i) {
+  for (std::uint32_t i = 0; i < tile_count_ && mode_ != mode::promised && !broken(rule::whole_feed); ++i) {
     auto& t = tiles_[i];
     if (!t.learning || !t.asked || t.feeder != peer) continue;
     t.kept = t.is_whole_copy();
