@@ -361,8 +361,8 @@ void world::run_coordinator_effects() {
                      [&](const ce::persist& x) { durable_ = x.state; },
                      [&](const ce::record& x) { durable_.newest = x.newest; },
                      [&](const ce::send& x) {
-                       if (const auto* r = std::get_if<recover_order>(&x.order)) check_recovery(*r);
-                       tell_worker(x.to, x.order);
+                       if (const auto* r = std::get_if<recover_order>(x.order.get())) check_recovery(*r);
+                       tell_worker(x.to, *x.order);
                      },
                      [&](const ce::note& x) {
                        trace("  " + std::string(to_string(x.what.kind)) + " " + x.what.subject + ": " +

@@ -227,7 +227,7 @@ void supervisor::open_era(const std::string& cause, const std::string& why, time
   if (!broken(rule::persist_era)) persist();
   note(event_kind::era_opened, to_string(state_.at), why, {{"cause", cause}});
   for (const auto& [who, w] : workers_) awaited_.insert(who);
-  for (const auto& [who, w] : workers_) send(who, fence_order{state_.at, state_.timeline});
+  send_to_all(connected(), fence_order{state_.at, state_.timeline});
   decide_if_complete(now);
 }
 
@@ -313,7 +313,7 @@ void supervisor::decide_if_complete(time_point now) {
   missing_links_.clear();
   awaited_.clear();
   for (const auto& m : order.next.members) awaited_.insert(m.who);
-  for (const auto& [who, w] : workers_) send(who, order);
+  send_to_all(connected(), order);
 }
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
@@ -534,7 +534,7 @@ void supervisor::end(event_kind how, const std::string& why, std::vector<std::ui
   deadline_.reset();
   persist();
   note(how, job_.name, why);
-  for (const auto& [who, w] : workers_) send(who, dismiss_order{job_.name});
+  send_to_all(connected(), dismiss_order{job_.name});
   out_.push_back(effect::end{how, why, std::move(hashes)});
 }
 
