@@ -279,8 +279,8 @@ void job_run::run(const effect::record& e, time_point) { journal_.put_newest(rec
 
 void job_run::run(const effect::send& e, time_point) {
   // The supervisor knows the job's name, a worker its id.
-  if (std::holds_alternative<dismiss_order>(e.order)) return host_.send(e.to, dismiss_order{record_.id});
-  host_.send(e.to, e.order);
+  if (std::holds_alternative<dismiss_order>(*e.order)) return host_.send(e.to, dismiss_order{record_.id});
+  host_.send(e.to, *e.order);
 }
 
 void job_run::run(const effect::note& e, time_point now) {

@@ -140,8 +140,8 @@ void world::run_effect(coordinator_process& c, const coordinator::effects_item& 
             if (c.term == disk_.claimed) disk_.unsynced.push_back(x.newest);
           },
           [&](const ce::send& x) {
-            check_order(c, x.order);
-            tell_worker(c, x.to, x.order);
+            check_order(c, *x.order);
+            tell_worker(c, x.to, *x.order);
           },
           [&](const ce::note& x) {
             trace("  " + std::string(to_string(x.what.kind)) + " " + x.what.subject + ": " + x.what.reason);

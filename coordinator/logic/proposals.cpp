@@ -178,7 +178,7 @@ void supervisor::propose_if_wanted(time_point now) {
   note(event_kind::plan_proposed, to_string(p->next.id), why);
   std::set<incarnation> everybody{p->leavers.begin(), p->leavers.end()};
   for (const auto& m : p->next.members) everybody.insert(m.who);
-  for (const auto& who : everybody) send(who, *p);
+  send_to_all({everybody.begin(), everybody.end()}, *p);
 }
 
 // ---- commands

@@ -235,7 +235,7 @@ void supervisor::open_era(const std::string& cause, const std::string& why, time
   awaited_ = std::move(needed);
   if (awaited_.empty())
     for (const auto& [who, w] : workers_) awaited_.insert(who);
-  for (const auto& [who, w] : workers_) send(who, fence_order{state_.at, state_.timeline});
+  send_to_all(connected(), fence_order{state_.at, state_.timeline});
   decide_if_complete(now);
 }
 
@@ -321,8 +321,10 @@ void supervisor::decide_if_complete(time_point now) {
   missing_links_.clear();
   awaited_.clear();
   for (const auto& m : order.next.members) awaited_.insert(m.who);
-  for (const auto& [who, w] : workers_)
-    if (order.next.has_member(who) || !broken(rule::hear_left_out)) send(who, order);
+  auto told = connected();
+  if (broken(rule::hear_left_out))
+    std::erase_if(told, [&](const auto& who) { return !order.next.has_member(who); });
+  send_to_all(told, order);
 }
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
@@ -561,7 +563,7 @@ void supervisor::end(event_kind how, const std::string& why, std::vector<std::ui
   deadline_.reset();
   persist();
   note(how, job_.name, why);
-  for (const auto& [who, w] : workers_) send(who, dismiss_order{job_.name});
+  send_to_all(connected(), dismiss_order{job_.name});
   out_.push_back(effect::end{how, why, std::move(hashes)});
 }
 

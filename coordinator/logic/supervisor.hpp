@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -65,7 +66,7 @@ struct record {
 };
 struct send {
   incarnation to;
-  coordinator_order order;
+  std::shared_ptr<const coordinator_order> order;  // one for all who get it: a plan is as large as the cluster
 };
 struct note {
   event what;
@@ -192,7 +193,11 @@ class supervisor {
   bool broken(rule r) const { return broken_.has(r); }
   void persist();
   void send(const incarnation& to, coordinator_order order) {
-    out_.push_back(effect::send{to, std::move(order)});
+    out_.push_back(effect::send{to, std::make_shared<const coordinator_order>(std::move(order))});
+  }
+  void send_to_all(const std::vector<incarnation>& everybody, coordinator_order order) {
+    const auto shared = std::make_shared<const coordinator_order>(std::move(order));
+    for (const auto& who : everybody) out_.push_back(effect::send{who, shared});
   }
   void note(event_kind kind, std::string subject, std::string reason,
             std::vector<std::pair<std::string, std::string>> fields = {});

@@ -41,7 +41,7 @@ struct bench {
     std::vector<std::pair<incarnation, Order>> found;
     for (const auto& e : out)
       if (const auto* s = std::get_if<ce::send>(&e))
-        if (const auto* o = std::get_if<Order>(&s->order)) found.emplace_back(s->to, *o);
+        if (const auto* o = std::get_if<Order>(s->order.get())) found.emplace_back(s->to, *o);
     return found;
   }
   bool noted(event_kind kind) const {
@@ -115,7 +115,7 @@ TEST_CASE("the era is persisted before anybody is asked to promise it") {
   });
   const auto fenced = std::find_if(b.out.begin(), b.out.end(), [](const auto& e) {
     const auto* s = std::get_if<ce::send>(&e);
-    return s && std::holds_alternative<fence_order>(s->order);
+    return s && std::holds_alternative<fence_order>(*s->order);
   });
   CHECK(persisted < fenced);
 }
