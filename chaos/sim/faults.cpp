@@ -78,7 +78,8 @@ void world::inject_for_a_while(const fault& f) {
       if (p) drain_and_take_away(f, *p);
       return;
     case fault_kind::slow_down:
-      if (!p) return;
+      // One that is slower than this takes longer for what it has begun than a run has patience.
+      if (!p || processes_[*p]->slowness * f.b > 64) return;
       processes_[*p]->slowness *= f.b;
       return at(clock_ + f.lasts, [this, p = *p, by = f.b] { processes_[p]->slowness /= by; });
     case fault_kind::leave_by: return leave_by(f);

@@ -328,8 +328,10 @@ void supervisor::decide_if_complete(time_point now) {
 }
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
-  std::erase_if(unready_links_,
-                [&](const auto& l) { return l.first.first == a.who || l.first.second == a.who; });
+  // A newcomer says so when it is linked to all. (Members say it again on each connection.)
+  if (is_learner(a.who))
+    std::erase_if(unready_links_,
+                  [&](const auto& l) { return l.first.first == a.who || l.first.second == a.who; });
   if (stage_ != stage::recovering || a.at != state_.at) return;
   awaited_.erase(a.who);
   std::erase_if(missing_links_, [&](const auto& l) { return l.first == a.who || l.second == a.who; });
