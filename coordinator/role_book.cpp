@@ -29,8 +29,8 @@ std::string role_book::take_challenge(const caf::actor_addr& from) {
   return nonce;
 }
 
-result<void> role_book::admit(const caf::actor_addr& from, const caf::node_id& node, tls::role as, const incarnation& who,
-                              const role_proof& proof, const std::string& hello) {
+result<void> role_book::admit(const caf::actor_addr& from, const caf::node_id& node, tls::role as,
+                              const incarnation& who, const role_proof& proof, const std::string& hello) {
   const auto nonce = take_challenge(from);
   if (nonce.empty() && !proof.certificate.empty())
     return error{errc::unavailable, "its challenge is used up; ask for another"};

@@ -44,8 +44,8 @@ class role_book {
     caf::node_id at;
   };
 
-  result<void> admit(const caf::actor_addr& from, const caf::node_id& at, tls::role as, const incarnation& who,
-                     const role_proof& proof, const std::string& hello);
+  result<void> admit(const caf::actor_addr& from, const caf::node_id& at, tls::role as,
+                     const incarnation& who, const role_proof& proof, const std::string& hello);
   // The challenge's nonce, empty if there is none: it is used up.
   std::string take_challenge(const caf::actor_addr& from);
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <string>
 
-
 #include "actors/base/log.hpp"
 #include "actors/runtime/system.hpp"
 #include "actors/runtime/tls_connector.hpp"

@@ -1,6 +1,6 @@
-// CAF's middleman with limits: CAF 0.17 allocates whatever a connection's 32-byte header announces, up to 4 GiB,
-// before it knows who is there, and passes on what one peer sends to another, under any name. And with TLS where
-// there is an identity.
+// CAF's middleman with limits: CAF 0.17 allocates whatever a connection's 32-byte header announces, up to 4
+// GiB, before it knows who is there, and passes on what one peer sends to another, under any name. And with
+// TLS where there is an identity.
 #pragma once
 
 #include <caf/io/middleman.hpp>

@@ -225,8 +225,7 @@ class tls_doorman final : public net::doorman_impl {
     const auto fd = acceptor_.accepted_socket();
     caf::detail::socket_guard guard(fd);
     if (!net::nonblocking(fd, true)) return false;
-    auto made =
-        caf::make_counted<tls_scribe>(acceptor_.backend(), fd, door_, true, name_of_peer(fd));
+    auto made = caf::make_counted<tls_scribe>(acceptor_.backend(), fd, door_, true, name_of_peer(fd));
     guard.release();
     const auto handle = made->hdl();
     parent()->add_scribe(std::move(made));
@@ -248,8 +247,8 @@ class tls_connector final : public caf::io::middleman_actor_impl {
     const auto fd = net::new_tcp_connection(host, port);
     if (!fd) return fd.error();
     if (const auto set = net::nonblocking(*fd, true); !set) return set.error();
-    return caf::io::scribe_ptr(caf::make_counted<tls_scribe>(backend(), *fd, door_, false,
-                                                             host + ":" + std::to_string(port)));
+    return caf::io::scribe_ptr(
+        caf::make_counted<tls_scribe>(backend(), *fd, door_, false, host + ":" + std::to_string(port)));
   }
   caf::expected<caf::io::doorman_ptr> open(std::uint16_t port, const char* address, bool reuse) override {
     const auto fd = net::new_tcp_acceptor_impl(port, address, reuse);

@@ -33,8 +33,8 @@ struct fixture : test::caf_fixture {
   }
 
   // Two processes of two machines.
-  const caf::node_id here = caf::make_node_id(1, std::string(40, 'a')).value_or(caf::node_id{});
-  const caf::node_id there = caf::make_node_id(2, std::string(40, 'b')).value_or(caf::node_id{});
+  const caf::node_id here = *caf::make_node_id(1, std::string(40, 'a'));
+  const caf::node_id there = *caf::make_node_id(2, std::string(40, 'b'));
   test::authority ca;
   role_book book{ca.identity(role::coordinator)};
   role_proof last;

@@ -1,5 +1,8 @@
 // Clusters over TLS: they end with the same bits, and whoever does not belong is turned away by name.
-#include <csignal>
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <fstream>
 
 #include "actors/tls/authority.hpp"
@@ -121,6 +124,26 @@ TEST_CASE("who is not of the cluster is refused at the coordinator's port and na
   // And whoever does belong has not noticed.
   c.submit(chaos::tiny_job().text());
   CHECK(c.wait_finished().final_hash == tiny_hash());
+}
+
+TEST_CASE("whoever connects and hangs up, or talks nonsense, ends nobody else's connection") {
+  chaos::cluster c(over_tls());
+  start(c, {{.name = "a"}, {.name = "b"}});
+  const std::string nonsense(2000, 'x');
+  for (int i = 0; i < 200; ++i) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(c.port());
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
+    if (i % 2 == 0) static_cast<void>(::send(fd, nonsense.data(), nonsense.size(), MSG_NOSIGNAL));
+    ::close(fd);
+  }
+  c.submit(chaos::tiny_job().text());
+  CHECK(c.wait_finished().final_hash == tiny_hash());
+  for (const char* file : {"node-a.log", "node-b.log", "worker-a-0.log", "worker-b-0.log"})
+    CHECK_MESSAGE(!says(text_of(c.folder() / "logs" / file), "connection to the coordinator broke"), file);
 }
 
 TEST_CASE("a node does not start with a certificate that is wrong, and says which") {
