@@ -67,7 +67,7 @@ void world::heartbeat(std::size_t p) {
     if (w.control && w.control->open) {
       auto& s = seats_[w.seat];
       const auto when = std::max(clock_ + s.rng.between(30, 600), s.up_silent_until);
-      const heartbeat beat{w.id, w.logic->step(), w.logic->where(), w.slots_done, w.slot_seconds, 0};
+      const perdura::heartbeat beat{w.id, w.logic->step(), w.logic->where(), w.slots_done, w.slot_seconds, 0};
       at(when, [this, p, on = w.control, beat] {
         if (on->lost || !on->with->alive) return;
         on->with->arrived_from[processes_[p]->id] = clock_;
@@ -121,6 +121,7 @@ struct world::worker_effects {
     sim.tell_coordinator(p, std::move(x.what));
   }
   void operator()(e::compute& x) {
+    sim.check_begun(p, x.step, x.slots);
     if (w.computing_step != x.step) w.attempts.clear();
     w.computing_step = x.step;
     w.attempts[x.slots] = ++w.attempt;
