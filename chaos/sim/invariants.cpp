@@ -80,15 +80,19 @@ void world::check_note(const coordinator_process& of, const coordinator::event& 
     if (scenario_.is_gentle() && c.era_cause != "start" && c.era_cause != "drain")
       fail("an era was opened though nobody was lost: " + e.reason);
   }
-  if (e.kind == coordinator::event_kind::worker_lost) c.era_cause = "lost";
-  // Nobody was lost: what is being computed goes on. (A block whose sums have left is not kept anywhere.)
-  if (e.kind == coordinator::event_kind::recovery_decided && c.era_cause == "drain" &&
-      level_of(job_) < sharding_level::gradients && field("recomputed_slots") != "0")
-    fail("a drain cost slots");
   if (e.kind == coordinator::event_kind::worker_slow) {
     const auto most = 5 + static_cast<double>(clock_ - c.began) * c.clock_rate / 1000 / slow_between.count();
     if (++c.slow_notes > most) fail("plans flap with the speeds");
   }
+}
+
+// Nobody is lost in a gentle run, so nothing is begun twice. (A block whose sums have left is kept nowhere:
+// an era costs it.)
+void world::check_begun(std::size_t p, step_number step, const block& slots) {
+  if (!scenario_.is_gentle() || level_of(job_) >= sharding_level::gradients) return;
+  for (auto slot = slots.first; slot < slots.end(); ++slot)
+    if (!begun_.emplace(processes_[p]->logic->timeline(), step, slot).second)
+      fail("a slot was computed twice though nobody was lost");
 }
 
 // By its deadline a worker has handed over, if nothing else went wrong.

@@ -121,6 +121,7 @@ struct world::worker_effects {
     sim.tell_coordinator(p, std::move(x.what));
   }
   void operator()(e::compute& x) {
+    sim.check_begun(p, x.step, x.slots);
     if (w.computing_step != x.step) w.attempts.clear();
     w.computing_step = x.step;
     w.attempts[x.slots] = ++w.attempt;

@@ -233,6 +233,7 @@ class world {
   void check_verdict(std::size_t p, const verdict& v);
   void check_note(const coordinator_process& c, const coordinator::event& e);
   void check_has_left(std::size_t p) const;
+  void check_begun(std::size_t p, step_number step, const block& slots);
   void check_owner(std::size_t p, step_number step, tile_id tile);
   void check_order(const coordinator_process& c, const coordinator_order& o);
   void check_plan(const coordinator::durable_state& on_disk, const plan& next, bool restores_copies) const;
@@ -286,6 +287,7 @@ class world {
   std::map<std::pair<era, step_number>, plan_id> plans_;
   std::set<plan_id> planned_;  // decided or proposed
   std::map<std::tuple<era, step_number, tile_id>, std::size_t> owners_;
+  std::set<std::tuple<timeline_number, step_number, std::uint32_t>> begun_;
   std::map<timeline_number, step_number> highest_;
   timeline_number newest_timeline_;
   std::map<era, recover_order> recoveries_;

@@ -205,27 +205,20 @@ tile_map assign_tiles(const recovery_input& in, const std::vector<index>& member
   return holders;
 }
 
-// Slots of the next step that somebody has computed, or was at, and that are computed again: not those that a
-// survivor had yet to begin, which it knows nothing of and has handed over nothing of.
-std::uint32_t lost_slots(const recovery_input& in, step_number next, const std::vector<index>& members,
-                         kept_blocks kept) {
-  std::set<block> handed_over;
-  for (const auto n : members) {
-    const auto& i = in.inventories[n];
-    for (const auto& b : i.blocks)
-      if (i.partials_step == next && b.status == block_status::received) handed_over.insert(b.slots);
-  }
-  for (const auto n : members) {
-    const auto* had = in.effective.find(in.inventories[n].who);
-    if (had == nullptr) continue;
-    for (const auto& b : had->blocks)
-      if (!handed_over.contains(b)) kept.take(b);
-  }
-  return in.slots - kept.found;
+// Slots that a survivor has not begun are not lost. Where gradients are handed over as they come a survivor
+// may have begun what it does not report.
+std::uint32_t not_begun(const recovery_input& in, const std::vector<index>& survivors, kept_blocks kept) {
+  if (in.hands_over) return 0;
+  const auto before = kept.found;
+  for (const auto n : survivors)
+    if (const auto* m = in.effective.find(in.inventories[n].who))
+      for (const auto& b : m->blocks)
+        for (auto slot = b.first; slot < b.end(); ++slot) kept.take({slot, 1});
+  return kept.found - before;
 }
 
 recovery_decision go_on(const recovery_input& in, step_number settled, std::vector<tile_holders> tiles,
-                        broken_rules broken) {
+                        bool redoes, broken_rules broken) {
   recovery_decision d;
   auto& o = d.order;
   const auto members = settle_members(in, tiles);
@@ -240,12 +233,12 @@ recovery_decision go_on(const recovery_input& in, step_number settled, std::vect
   o.timeline = in.timeline;
   o.next.id = {in.at, 0};
   o.next.action = in.action;
-  const auto lost = lost_slots(in, settled + 1, members, kept);
   o.next.members = divide(in, candidates_of(in, members), kept);
   o.next.holders = assign_tiles(in, members, tiles, o.reduced);
   o.settled = settled;
   o.orphans = kept.orphans;
-  d.recomputed_slots = o.reduced.size() == in.tiles ? 0 : lost;
+  const auto idle = redoes ? 0 : not_begun(in, members, kept);
+  d.recomputed_slots = o.reduced.size() == in.tiles ? 0 : in.slots - kept.found - idle;
   return d;
 }
 
@@ -286,7 +279,7 @@ std::optional<recovery_decision> decide(const recovery_input& in, broken_rules b
   if (has_member) {
     const bool stands = !broken.has(rule::stand_by_verdict) || top == in.base;
     if (const auto tiles = holders_at(in, top, true); stands && all_held(tiles)) {
-      auto d = go_on(in, top, tiles, broken);
+      auto d = go_on(in, top, tiles, false, broken);
       d.order.standing = top_verdict;
       if (broken.has(rule::keep_verdict) && d.order.standing && top > in.base) {
         d.order.standing->outcome.learning_rate *= 0.5F;
@@ -298,7 +291,7 @@ std::optional<recovery_decision> decide(const recovery_input& in, broken_rules b
     }
     if (top > in.base && top_verdict) {
       if (const auto tiles = holders_at(in, top - 1, false); all_held(tiles)) {
-        auto d = go_on(in, top - 1, tiles, broken);
+        auto d = go_on(in, top - 1, tiles, true, broken);
         if (!broken.has(rule::stand_by_verdict)) d.order.expected = top_verdict;
         d.how = settled_how::redone;
         d.reason = "step " + to_string(top) + " was decided but no survivor can complete it: it is redone";

@@ -30,6 +30,7 @@ struct recovery_input {
   std::vector<candidate> known;
   std::vector<std::uint32_t> weights;  // sizes of the tiles; empty: all alike
   std::uint32_t largest_block = 0;     // 0: any
+  bool hands_over = false;             // gradients are sharded: finished parts of a block are kept nowhere
 };
 
 enum class settled_how : std::uint8_t { completed, redone, restored };

@@ -262,6 +262,7 @@ recovery_input supervisor::recovery_of_now() const {
   in.known = capacities(survivors);
   in.weights = options_.weights;
   in.largest_block = largest_block();
+  in.hands_over = level_of(job_) >= sharding_level::gradients;
   in.record = state_.newest;
   if (state_.recovery) {
     in.base = state_.recovery->settled;

@@ -68,6 +68,19 @@ TEST_CASE("a survivor keeps its blocks, and only the dead one's are recomputed")
   CHECK_FALSE(d->reason.empty());
 }
 
+TEST_CASE("what a survivor has not begun is not lost, unless it may have handed it over") {
+  auto in = running();
+  in.inventories = {holder(alice, 7, 7, false), holder(bob, 7, 7, false)};
+  in.inventories[0].blocks = {{{0, 2}, block_status::computed, {}}};
+  auto d = decide(in);
+  REQUIRE(d);
+  CHECK(d->recomputed_slots == 0);
+  in.hands_over = true;
+  d = decide(in);
+  REQUIRE(d);
+  CHECK(d->recomputed_slots == 2);
+}
+
 TEST_CASE("a verdict that one survivor observed stands for all") {
   auto in = running();
   in.inventories = {holder(alice, 8, 8, false), holder(bob, 7, 7, true)};
