@@ -8,13 +8,11 @@
 
 namespace perdura::coordinator {
 
+using namespace std::chrono_literals;
+
 namespace {
 
 constexpr std::size_t workers_max = 100'000;
-
-double ms_between(time_point a, time_point b) {
-  return std::chrono::duration<double, std::milli>(b - a).count();
-}
 
 }  // namespace
 
@@ -23,6 +21,7 @@ coordinator_shell::coordinator_shell(shell_options options, std::unique_ptr<jour
     : options_(std::move(options)),
       journal_(std::move(memory)),
       around_(std::move(around)),
+      leases_(options_.config.lease),
       keeper_(std::move(keeper)) {}
 
 coordinator_shell::~coordinator_shell() {
@@ -81,14 +80,14 @@ job_run* coordinator_shell::run_that_counts_on(const incarnation& who) {
   return nullptr;
 }
 
-result<welcome> coordinator_shell::greet(const worker_hello& hello, time_point now) {
+result<welcome> coordinator_shell::greet(const worker_hello& hello, time_point) {
   if (run_that_fenced(hello.who)) return error{errc::refused, "this life was fenced; come back as a new one"};
   if (hello.who.is_none()) return error{errc::refused, "a hello without an incarnation"};
   if (!workers_.contains(hello.who) && workers_.size() >= workers_max)
     return error{errc::exhausted, "more than " + std::to_string(workers_max) + " workers"};
   auto& w = workers_[hello.who];
   w.hello = hello;
-  w.heard = now;
+  leases_.renew(hello.who);
   w.connected = true;
   w.is_ready = false;
   if (w.job.empty()) {
@@ -145,7 +144,7 @@ void coordinator_shell::report(const worker_report& r, time_point now) {
     return;
   }
   auto& w = found->second;
-  w.heard = now;
+  leases_.renew(who);
   if (const auto* ready = std::get_if<job_ready>(&r.message)) return on_job_ready(w, *ready, now);
   auto* run = run_of(w.job);
   if (!run) return;
@@ -184,7 +183,7 @@ void coordinator_shell::beat(const heartbeat& h, time_point now) {
     if (const auto* run = run_that_fenced(h.who)) send(h.who, fenced_order{run->at()});
     return;
   }
-  w->second.heard = now;
+  leases_.renew(h.who);
   w->second.last = h;
   if (auto* run = run_of(w->second.job)) run->beat(h, now);
 }
@@ -194,6 +193,7 @@ void coordinator_shell::lose(const incarnation& who, const std::string& why, tim
   if (w == workers_.end()) return;
   const auto job = w->second.job;
   workers_.erase(w);
+  leases_.forget(who);
   if (auto* run = run_of(job)) {
     run->lost(who, why, now);
     tell_peers(job);
@@ -250,18 +250,12 @@ void coordinator_shell::node_disconnected(const incarnation& who, time_point now
 
 void coordinator_shell::tick(time_point now) {
   const auto lease = options_.config.lease;
-  // Whoever was itself asleep must not take the others' silence for death.
-  if (last_tick_ && now - *last_tick_ > lease / 2) {
-    log::warn("this process did not run for " +
-              std::to_string(static_cast<int>(ms_between(*last_tick_, now))) + " ms; all leases begin anew");
-    for (auto& [who, w] : workers_) w.heard = now;
+  if (const auto slept = leases_.tick(now); slept.count() > 0) {
+    log::warn("this process did not run for " + std::to_string(slept / 1ms) +
+              " ms; they count for nobody's lease");
     for (auto& [who, n] : nodes_) n.heard = now;
   }
-  last_tick_ = now;
-  std::vector<incarnation> silent;
-  for (const auto& [who, w] : workers_)
-    if (now - w.heard > lease) silent.push_back(who);
-  for (const auto& who : silent) {
+  for (const auto& who : leases_.expired()) {
     const std::string why = "its lease of " + std::to_string(lease.count()) + " ms expired";
     kill_process(who, why);
     lose(who, why, now);

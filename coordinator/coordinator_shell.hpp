@@ -16,6 +16,7 @@
 #include "coordinator/checkpoint_keeper.hpp"
 #include "coordinator/job_run.hpp"
 #include "coordinator/journal.hpp"
+#include "coordinator/logic/lease_table.hpp"
 
 namespace perdura::coordinator {
 
@@ -85,7 +86,6 @@ class coordinator_shell : private job_host {
   struct worker_view {
     worker_hello hello;
     heartbeat last;
-    time_point heard;
     bool connected = true;
     std::string job;        // that it serves; empty: none
     bool is_ready = false;  // it has that job loaded
@@ -153,7 +153,7 @@ class coordinator_shell : private job_host {
 
   std::map<incarnation, worker_view> workers_;
   std::map<incarnation, node_view> nodes_;
-  std::optional<time_point> last_tick_;
+  lease_table leases_;  // of workers
   std::unique_ptr<checkpoint_keeper> keeper_;
   std::map<std::string, job_entry> jobs_;  // by id, which sorts by age
 };

@@ -182,12 +182,24 @@ const char* to_string(rule r) {
     case rule::answer_at_version: return "answer_at_version";
     case rule::resume_at_version: return "resume_at_version";
     case rule::abandon_streamed: return "abandon_streamed";
+    case rule::newest_term: return "newest_term";
+    case rule::own_life: return "own_life";
+    case rule::whole_feed: return "whole_feed";
+    case rule::hold_feed: return "hold_feed";
+    case rule::feed_when_caught_up: return "feed_when_caught_up";
+    case rule::redo_unseen: return "redo_unseen";
     case rule::stand_by_verdict: return "stand_by_verdict";
     case rule::decide_by_inventory: return "decide_by_inventory";
     case rule::start_after_all: return "start_after_all";
     case rule::persist_era: return "persist_era";
     case rule::persist_timeline: return "persist_timeline";
     case rule::keep_verdict: return "keep_verdict";
+    case rule::persist_proposal: return "persist_proposal";
+    case rule::persist_start: return "persist_start";
+    case rule::drop_fenced: return "drop_fenced";
+    case rule::await_release: return "await_release";
+    case rule::hear_left_out: return "hear_left_out";
+    case rule::excuse_sleep: return "excuse_sleep";
     case rule::count_: break;
   }
   return "unknown";

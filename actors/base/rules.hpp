@@ -27,6 +27,12 @@ enum class rule : std::uint8_t {
   answer_at_version,    // a request for parameters is answered with the version asked for, or not at all
   resume_at_version,    // a copy is not sent again only where the learner has that very version
   abandon_streamed,     // a block handed over in part is computed again after a fence
+  newest_term,          // orders of lower terms than the highest seen are refused
+  own_life,             // orders meant for another incarnation are refused
+  whole_feed,           // a feed begins anew with each link
+  hold_feed,            // what follows a copy that has to wait waits with it
+  feed_when_caught_up,  // an owner that is behind itself starts no feed
+  redo_unseen,          // while an observed step is redone its verdict is not carried
   // coordinator
   stand_by_verdict,     // an observed verdict stands, its step is not redone
   decide_by_inventory,  // never from the old plan
@@ -34,6 +40,12 @@ enum class rule : std::uint8_t {
   persist_era,
   persist_timeline,
   keep_verdict,  // a recovery replaces a verdict's successor but never edits the verdict
+  persist_proposal,
+  persist_start,
+  drop_fenced,    // nothing that a fenced life says counts
+  await_release,  // no proposal before all leavers of the last have let go
+  hear_left_out,  // whoever promised and was left out is told
+  excuse_sleep,   // the time that the coordinator itself slept is nobody's silence
   count_,
 };
 
@@ -43,11 +55,12 @@ const char* to_string(rule r);
 class broken_rules {
  public:
   constexpr broken_rules() = default;
-  constexpr explicit broken_rules(rule r) : mask_(1U << static_cast<unsigned>(r)) {}
+  constexpr explicit broken_rules(rule r) : mask_(1ULL << static_cast<unsigned>(r)) {}
   constexpr bool has(rule r) const { return (mask_ >> static_cast<unsigned>(r)) & 1U; }
 
  private:
-  std::uint32_t mask_ = 0;
+  std::uint64_t mask_ = 0;
 };
+static_assert(rule_count <= 64);
 
 }  // namespace perdura

@@ -1,62 +1,84 @@
+// What worker/worker_shell.cpp does in the process.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
-#include "actors/base/overloaded.hpp"
 #include "chaos/sim/world.hpp"
 
 namespace perdura::sim {
 
 namespace e = perdura::worker::effect;
 
-std::size_t world::start_process() {
+std::size_t world::start_process(std::uint32_t seat) {
   const auto p = processes_.size();
+  auto& s = seats_[seat];
   auto w = std::make_unique<process>();
+  w->index = p;
+  w->seat = seat;
+  w->rng = draws(scenario_.seed, purpose::process, seat, s.lives++);
+  s.current = p;
   // Incarnations are random, so a newcomer sorts anywhere among the others.
-  w->id = {rng_() | 1U, p + 1};
+  w->id = {w->rng.next() | 1U, p + 1};
   w->tiles.resize(tiles_);
   w->held_before.resize(tiles_);
   w->resident.resize(tiles_);
   w->has_state.resize(tiles_);
-  w->slowness = std::exp2(static_cast<double>(random(-2, 2)));
-  w->logic = std::make_unique<worker::step_protocol>(w->id, job_, tiles_, w->out, options_.broken);
+  w->slowness = std::exp2(static_cast<double>(w->rng.between(-2, 2)));
+  w->clock_rate = 0.8 + 0.05 * static_cast<double>(w->rng.between(0, 9));
+  w->logic = std::make_unique<worker::step_protocol>(w->id, job_, tiles_, w->out, broken_);
   processes_.push_back(std::move(w));
-  trace("start w" + std::to_string(p) + " " + short_name(processes_[p]->id));
-  for (std::size_t other = 0; other < p; ++other) {
-    if (!processes_[other]->alive) continue;
-    auto& l = link_of(p, other);
-    for (auto& way : l.way) way.slowness = std::exp2(static_cast<double>(random(-2, 4)));
-    at(clock_ + random(100, 3000), [this, p, other] { connect_link(p, other); });
-  }
-  at(clock_ + random(100, 3000), [this, p] { connect_control(p); });
+  trace("start w" + std::to_string(p) + " on seat " + std::to_string(seat) + " " +
+        short_name(processes_[p]->id));
+  for (std::uint32_t other = 0; other < seats_max; ++other)
+    if (other != seat && live_on(other))
+      at(clock_ + s.rng.between(100, 3'000), [this, seat, other] { connect_link(seat, other); });
+  at(clock_ + s.rng.between(100, 3'000), [this, p] { connect_control(p); });
   heartbeat(p);
   return p;
 }
 
-void world::kill_process(std::size_t p, const std::string& why) {
+// A process that ends is seen by its agent and by all it has links to; a machine that vanishes by nobody.
+void world::kill_process(std::size_t p, const std::string& why, bool vanishes) {
   auto& w = *processes_[p];
   if (!w.alive) return;
-  trace("kill w" + std::to_string(p) + ": " + why);
+  trace((vanishes ? "vanish w" : "kill w") + std::to_string(p) + ": " + why);
   w.alive = false;
   w.deferred.clear();
-  if (chance(0.3)) ++w.session;  // with its machine: what it said last is lost too
-  for (std::size_t other = 0; other < processes_.size(); ++other)
-    if (other != p && processes_[other]->alive) break_link(p, other, false);
-  at(clock_ + random(500, 4000), [this, p] {
-    with_coordinator([&](auto& c) { c.lost(processes_[p]->id, "its process ended", now()); });
+  auto& s = seats_[w.seat];
+  if (w.control && (vanishes || s.rng.chance(0.3))) w.control->lost = true;  // what it said last
+  for (std::uint32_t other = 0; other < seats_max; ++other) {
+    auto& l = link_of(w.seat, other);
+    if (other == w.seat || !l.up) continue;
+    const auto notice = vanishes ? s.rng.between(8'000, 40'000) : s.rng.between(10, 2'000);
+    sever(l, notice, notice, false);
+  }
+  if (!vanishes) {
+    const auto reported = std::max(clock_ + s.rng.between(500, 4'000), s.up_silent_until);
+    ask_coordinator(reported, [this, who = w.id](auto& c) { lose(c, who, "its process ended"); });
+  }
+  at(clock_ + s.rng.between(1'000, 20'000), [this, seat = w.seat] {
+    if (!live_on(seat)) start_process(seat);
   });
-  at(clock_ + random(1000, 20000), [this] { start_process(); });
 }
 
-// ---- the worker's shell
-// --------------------------------------------------------------------------------------
-
-void world::on_lane(std::size_t p, micros cost, std::function<void()> work, std::function<void()> done) {
-  auto& w = *processes_[p];
-  w.lane_free =
-      std::max(w.lane_free, clock_) + 1 + static_cast<micros>(static_cast<double>(cost) * w.slowness);
-  on_process(p, w.lane_free, [work = std::move(work), done = std::move(done)] {
-    work();
-    done();
+void world::heartbeat(std::size_t p) {
+  on_process(p, clock_ + static_cast<micros>(5'000 * processes_[p]->clock_rate), [this, p] {
+    auto& w = *processes_[p];
+    if (w.control && w.control->open) {
+      auto& s = seats_[w.seat];
+      const auto when = std::max(clock_ + s.rng.between(30, 600), s.up_silent_until);
+      at(when, [this, p, on = w.control] {
+        if (on->lost || !on->with->alive) return;
+        on->with->arrived_from[processes_[p]->id] = clock_;
+        task hears = [this, c = on->with, who = processes_[p]->id] {
+          if (c->known.contains(who)) c->leases->renew(who);
+          // A fenced process that still talks is told so again.
+          if (c->logic->is_fenced(who)) tell_worker(*c, who, fenced_order{c->logic->state().at});
+        };
+        deliver(on->with, hears);
+      });
+    }
+    heartbeat(p);
   });
 }
 
@@ -72,7 +94,6 @@ void world::run_worker_effects(std::size_t p) {
   }
 }
 
-// What worker/worker_shell.cpp does in the process.
 struct world::worker_effects {
   world& sim;
   const std::size_t p;
@@ -80,8 +101,14 @@ struct world::worker_effects {
   worker::step_protocol* const logic = w.logic.get();
 
   // Costs in microseconds of a worker of normal speed.
-  void lane(micros cost, std::function<void()> work, std::function<void()> done) const {
-    sim.on_lane(p, cost, std::move(work), std::move(done));
+  template <class Work, class Done>
+  void lane(micros cost, Work work, Done done) const {
+    w.lane_free =
+        std::max(w.lane_free, sim.clock_) + 1 + static_cast<micros>(static_cast<double>(cost) * w.slowness);
+    sim.on_process(p, w.lane_free, [work = std::move(work), done = std::move(done)]() mutable {
+      work();
+      done();
+    });
   }
 
   void operator()(e::send& x) { sim.send_frame(p, x.to, std::move(x.what)); }
@@ -165,6 +192,7 @@ struct world::worker_effects {
     }
   }
   void operator()(e::reduce& x) {
+    sim.check_owner(p, x.step, x.tile);
     auto g = std::make_shared<reduced_frame>();
     lane(
         20,
@@ -200,7 +228,7 @@ struct world::worker_effects {
   }
   void operator()(e::copy& x) {
     // Copies are put off where they may not go fast.
-    const micros pause = sim.chance(0.3) ? sim.random(0, 5000) : 0;
+    const micros pause = w.rng.chance(0.3) ? w.rng.between(0, 5000) : 0;
     sim.on_process(p, sim.clock_ + pause, [this_ = *this, x] { this_.copy_now(x); });
   }
   void copy_now(const e::copy& x) const {
@@ -225,7 +253,7 @@ struct world::worker_effects {
   }
   void operator()(e::install& x) {
     // Now and then a copy arrives damaged.
-    if (sim.chance(0.02))
+    if (w.rng.chance(0.02))
       return lane(
           30, [this_ = *this, x] { this_.w.has_state[x.tile.value] = false; },
           [this_ = *this, x] { this_.logic->tile_damaged(x.tile, x.version); });
@@ -264,6 +292,8 @@ struct world::worker_effects {
         [this_ = *this] { this_.compute_gathered(); });
   }
   void operator()(e::restore& x) {
+    if (!sim.committed_.contains({x.source.timeline, x.source.step}) && x.source.step.value != 0)
+      sim.fail("state was restored from a checkpoint that was never committed");
     lane(
         500,
         [this_ = *this, x] {
@@ -274,7 +304,7 @@ struct world::worker_effects {
   static void restore_tile(const worker_effects& to, const e::restore& x, std::uint32_t t) {
     const bool is_held = std::find(x.held.begin(), x.held.end(), tile_id(t)) != x.held.end();
     const bool gathers = level_of(to.sim.job_) == sharding_level::parameters;
-    to.w.tiles[t] = is_held || !gathers ? to.sim.oracle_->tile(x.source.step, t) : toy_tile{0xdead, 0xdead};
+    to.w.tiles[t] = is_held || !gathers ? to.sim.oracle_.tile(x.source.step, t) : toy_tile{0xdead, 0xdead};
     if (!is_held) to.w.tiles[t].moments = 0xdead;
     to.w.has_state[t] = is_held;
     to.w.resident[t] = is_held || !gathers ? std::optional(x.source.step) : std::nullopt;
@@ -313,119 +343,6 @@ bool world::is_wanted(std::size_t p, step_number step, const block& b, std::uint
 
 void world::run_worker_effect(std::size_t p, worker::effects_item& item) {
   std::visit(worker_effects{*this, p}, item);
-}
-
-// ---- the coordinator's shell
-// -----------------------------------------------------------------------------------
-
-void world::start_coordinator() {
-  ++term_;
-  trace("coordinator starts, term " + std::to_string(term_));
-  coordinator::supervisor_options o;
-  o.tiles = tiles_;
-  o.replicas = replicas_;
-  o.lease = std::chrono::milliseconds(60);
-  o.gather = std::chrono::milliseconds(10);
-  o.learn_timeout = std::chrono::hours(1);
-  o.final_checkpoint = std::chrono::milliseconds(50);
-  o.adopt_timeout = std::chrono::hours(1);  // a watchdog would hide deadlocks
-  coordinator_ = std::make_unique<coordinator::supervisor>(term_number(term_), job_, o, durable_, checkpoint_,
-                                                           coordinator_out_, now(), options_.broken);
-  for (std::size_t p = 0; p < processes_.size(); ++p)
-    if (processes_[p]->alive) at(clock_ + random(100, 5000), [this, p] { connect_control(p); });
-}
-
-void world::crash_coordinator() {
-  if (!coordinator_) return;
-  trace("coordinator crashes");
-  coordinator_.reset();
-  coordinator_out_.clear();
-  chunks_.clear();
-  for (std::size_t p = 0; p < processes_.size(); ++p) break_control(p, false);
-  at(clock_ + random(1000, 80000), [this] { start_coordinator(); });
-}
-
-void world::with_coordinator(const std::function<void(coordinator::supervisor&)>& event) {
-  if (!coordinator_) return;
-  event(*coordinator_);
-  run_coordinator_effects();
-}
-
-void world::run_coordinator_effects() {
-  namespace ce = coordinator::effect;
-  while (coordinator_ && !coordinator_out_.empty()) {
-    const auto batch = std::move(coordinator_out_);
-    coordinator_out_.clear();
-    for (const auto& item : batch) {
-      std::visit(overloaded{
-                     [&](const ce::persist& x) { durable_ = x.state; },
-                     [&](const ce::record& x) { durable_.newest = x.newest; },
-                     [&](const ce::send& x) {
-                       if (const auto* r = std::get_if<recover_order>(&x.order)) check_recovery(*r);
-                       tell_worker(x.to, x.order);
-                     },
-                     [&](const ce::note& x) {
-                       trace("  " + std::string(to_string(x.what.kind)) + " " + x.what.subject + ": " +
-                             x.what.reason);
-                       if (x.what.reason.empty()) fail("a decision without a reason");
-                     },
-                     [&](const ce::collect& x) { collect_chunk(x.chunk); },
-                     [&](const ce::kill& x) { kill_process(index_of(x.who), x.why); },
-                     [&](const ce::end& x) {
-                       if (x.how != coordinator::event_kind::job_finished) fail("the job ended: " + x.why);
-                       for (std::uint32_t t = 0; t < tiles_; ++t) {
-                         const auto& want = oracle_->tile(step_number(job_.steps), t);
-                         if (x.tile_hashes[t] != mix(want.parameters, want.moments))
-                           fail("the final hash is another");
-                       }
-                     },
-                 },
-                 item);
-      if (clock_ < quiet_after_ && crash_between_effects_ > 0 && chance(crash_between_effects_))
-        return crash_coordinator();
-    }
-  }
-}
-
-void world::collect_chunk(const chunk_report& c) {
-  auto& tiles = chunks_[{c.timeline, c.step}];
-  tiles.insert(c.tile);
-  if (tiles.size() < tiles_) return;
-  chunks_.erase({c.timeline, c.step});
-  if (c.step <= checkpoint_.source.step && checkpoint_.source.timeline == c.timeline) return;
-  const auto v = verdicts_.find({c.timeline, c.step});
-  if (v == verdicts_.end()) fail("a snapshot of a step that was never decided");
-  checkpoint_ = {{c.step, c.timeline}, v->second};
-  trace("  checkpoint of step " + to_string(c.step));
-  if (coordinator_) coordinator_->checkpoint_committed(checkpoint_, now());
-}
-
-void world::heartbeat(std::size_t p) {
-  on_process(p, clock_ + 5000, [this, p] {
-    auto& w = *processes_[p];
-    if (w.connected) {
-      at(clock_ + random(30, 600), [this, p] {
-        if (!coordinator_ || !processes_[p]->connected) return;
-        processes_[p]->heard = clock_;
-        // A fenced process that still talks is told so again.
-        if (coordinator_->is_fenced(processes_[p]->id))
-          tell_worker(processes_[p]->id, fenced_order{coordinator_->state().at});
-      });
-    }
-    heartbeat(p);
-  });
-}
-
-void world::tick() {
-  at(clock_ + 5000, [this] {
-    with_coordinator([&](auto& c) { c.tick(now()); });
-    for (std::size_t p = 0; p < processes_.size() && coordinator_; ++p) {
-      auto& w = *processes_[p];
-      if (coordinator_->is_fenced(w.id) || clock_ - w.heard < 60000) continue;
-      with_coordinator([&](auto& c) { c.lost(w.id, "its lease expired", now()); });
-    }
-    tick();
-  });
 }
 
 }  // namespace perdura::sim

@@ -26,7 +26,13 @@ struct toy_tile {
   bool operator==(const toy_tile&) const = default;
 };
 
-inline blob to_blob(std::uint64_t v) { return blob::copy_of(std::as_bytes(std::span(&v, 1))); }
+template <class T>
+blob blob_of(const T& v) {
+  auto owner = std::make_shared<const T>(v);
+  const auto* bytes = reinterpret_cast<const std::byte*>(owner.get());
+  return {std::move(owner), bytes, sizeof v};
+}
+inline blob to_blob(std::uint64_t v) { return blob_of(v); }
 inline std::uint64_t to_value(const blob& b) {
   std::uint64_t v{};
   std::memcpy(&v, b.data(), sizeof v);

@@ -1,24 +1,26 @@
 // A cluster in one thread and virtual time: the coordinator's and the workers' logic, the very code that the
-// processes run, over links and a work lane that are simulated. All randomness comes from the seed; the same
-// seed is the same run.
+// processes run, over links, disks and a work lane that are simulated. All randomness comes from the seed;
+// the same scenario is the same run.
 //
-// world.cpp: the clock, one seed from start to end. network.cpp: links and control connections.
-// processes.cpp: what the shells do, for real, in the processes. invariants.cpp: what is checked at every
-// event.
+// world.cpp: the clock, one run from start to end. faults.cpp: what goes wrong. network.cpp: links and
+// control connections. processes.cpp and coordinators.cpp: what the shells do, for real, in the processes.
+// invariants.cpp: what is checked at every event.
 #pragma once
 
-#include <functional>
+#include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
-#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "chaos/sim/oracle.hpp"
+#include "chaos/sim/schedule.hpp"
+#include "chaos/sim/task.hpp"
+#include "coordinator/logic/lease_table.hpp"
 #include "coordinator/logic/supervisor.hpp"
 #include "worker/logic/step_protocol.hpp"
 
@@ -44,21 +46,59 @@ struct sim_result {
 
 class world {
  public:
-  explicit world(const sim_options& options);
+  world(const scenario& run, broken_rules broken, bool trace);
   sim_result run();
 
  private:
-  using micros = std::int64_t;
+  static constexpr micros lease = 60'000;
 
-  struct process {
+  // Where things happen: in a process, which may be stopped, or wait for its disk, and then does them later.
+  struct host {
+    std::size_t index = 0;
+    bool is_coordinator = false;
+    bool alive = true;
+    bool stopped = false;
+    bool writing = false;
+    std::vector<task> deferred;
+    bool is_held() const { return stopped || writing; }
+  };
+
+  struct coordinator_process : host {
+    term_number term;
+    draws rng;
+    std::unique_ptr<coordinator::supervisor> logic;
+    coordinator::effects out;
+    std::deque<coordinator::effects_item> waiting;  // effects not yet executed, in order
+    coordinator::durable_state persisted;           // by this life
+    std::optional<coordinator::lease_table> leases;
+    std::set<incarnation> known;  // said hello and are not lost: what the shell calls its workers
+    std::map<incarnation, micros> arrived_from;  // last word at this process' socket
+    double clock_rate = 1;
+    micros clock_offset = 0;
+    std::map<std::pair<timeline_number, step_number>, std::set<tile_id>> chunks;
+    coordinator::time_point now(micros clock) const {
+      return coordinator::time_point(std::chrono::microseconds(
+          clock_offset + static_cast<micros>(clock_rate * static_cast<double>(clock))));
+    }
+  };
+
+  // Between a worker and a coordinator. One that the worker has left may still deliver what was under way.
+  struct connection {
+    coordinator_process* with = nullptr;
+    bool open = true;
+    bool lost = false;
+    micros last_up = 0, last_down = 0;  // arrivals: order is kept
+  };
+
+  struct process : host {
+    std::uint32_t seat = 0;
     incarnation id;
+    draws rng;
     std::unique_ptr<worker::step_protocol> logic;
     worker::effects out;
     std::vector<toy_tile> tiles;
     double slowness = 1;
-    bool alive = true;
-    bool stopped = false;
-    std::vector<std::function<void()>> deferred;  // while stopped
+    double clock_rate = 1;
     micros lane_free = 0;
     // Blocks being computed; an attempt that was given up hands nothing over.
     step_number computing_step;
@@ -69,71 +109,111 @@ class world {
     std::vector<bool> has_state;                             // of each tile, beside its parameters
     std::map<std::size_t, std::uint64_t>
         linked;  // peers, and the session of the link as this process knows it
-    // connection to the coordinator
-    bool connected = false;
-    std::uint64_t session = 0;
-    micros to_coordinator = 0, from_coordinator = 0;  // last arrival: order is kept
-    micros heard = 0;                                 // by the coordinator
-    step_number seen;                                 // newest verdict, for counting
+    std::shared_ptr<connection> control;
+    step_number seen;  // newest verdict, for counting
     // as of the last event
     std::vector<bool> held_before;
     era era_before;
     std::optional<plan> known;
   };
 
-  struct direction {
-    micros last = 0;
-    double slowness = 1;
-    std::uint64_t sent = 0, arrived = 0,
-                  cutoff = ~0ULL;  // of this session: frames beyond the cutoff are lost
+  struct seat_state {
+    std::uint32_t lives = 0;
+    std::size_t current = 0;  // process
+    draws rng;
+    micros up_silent_until = 0, down_silent_until = 0;  // to and from the coordinator
   };
+
+  struct direction {
+    draws rng;
+    double slowness = 1;
+    micros last = 0;
+    micros silent_until = 0;
+    std::uint64_t sent = 0, arrived = 0;
+    std::uint64_t sent_before_silence = 0;
+    std::uint64_t cutoff = ~0ULL;  // of this session: frames beyond the cutoff are lost
+  };
+  // Between two seats, the lower first; way[0] leads away from it.
   struct pair_link {
     std::uint64_t session = 0;
     bool up = false;
+    std::size_t end[2]{};  // processes of this session
     direction way[2];
   };
 
+  struct disk {
+    coordinator::durable_state synced;
+    std::vector<verdict> unsynced;  // since the last sync
+    term_number claimed;            // the newest term: older ones cannot write any more
+    micros slow_until = 0, write_takes = 0;
+  };
+
   // world.cpp
-  micros random(micros low, micros high) {
-    return low + static_cast<micros>(rng_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool chance(double p) { return static_cast<double>(rng_() >> 11) * 0x1p-53 < p; }
-  void at(micros when, std::function<void()> what);
-  void on_process(std::size_t p, micros when, std::function<void()> what);
-  void run_in(std::size_t p, const std::function<void()>& what);
+  void at(micros when, task what) { push(when, nullptr, std::move(what)); }
+  void on_process(std::size_t p, micros when, task what) { push(when, processes_[p].get(), std::move(what)); }
+  void push(micros when, host* where, task what);
+  void deliver(host* where, task& what);
+  void run_in(host& where, task& what);
+  void release(host& where);
   void trace(const std::string& line) const;
-  void setup();
-  void plan_faults();
-  void inject_fault();
   bool settled_down() const;
 
+  // faults.cpp
+  void inject(const fault& f);
+  void inject_for_a_while(const fault& f);
+  void drain_and_take_away(const fault& f, std::size_t p);
+  void stop(host& where, micros lasts);
+  void silence_link(std::uint32_t from, std::uint32_t to, micros lasts);
+  void silence_control(std::uint32_t seat, bool upwards, micros lasts);
+  void separate(std::uint32_t seats, bool with_coordinator, micros lasts);
+  std::optional<std::size_t> live_on(std::uint32_t seat) const;
+
   // processes.cpp
-  std::size_t start_process();
-  void kill_process(std::size_t p, const std::string& why);
-  void start_coordinator();
-  void crash_coordinator();
+  std::size_t start_process(std::uint32_t seat);
+  void kill_process(std::size_t p, const std::string& why, bool vanishes = false);
   void run_worker_effects(std::size_t p);
   struct worker_effects;
   void run_worker_effect(std::size_t p, worker::effects_item& e);
   bool is_wanted(std::size_t p, step_number step, const block& b, std::uint64_t attempt) const;
-  void on_lane(std::size_t p, micros cost, std::function<void()> work, std::function<void()> done);
-  void run_coordinator_effects();
-  void with_coordinator(const std::function<void(coordinator::supervisor&)>& event);
-  void collect_chunk(const chunk_report& c);
   void heartbeat(std::size_t p);
-  void tick();
-  coordinator::time_point now() const { return coordinator::time_point(std::chrono::microseconds(clock_)); }
+
+  // coordinators.cpp
+  coordinator_process* newest_coordinator();
+  const coordinator_process* newest_coordinator() const;
+  void start_coordinator();
+  void crash_coordinator(coordinator_process& c, bool with_machine, micros back_after);
+  void take_over(micros old_lives_on);
+  void run_coordinator_effects(coordinator_process& c);
+  void run_effect(coordinator_process& c, const coordinator::effects_item& item);
+  bool write(coordinator_process& c, const coordinator::durable_state& s);
+  // Asks the newest coordinator, when it gets to it.
+  template <class F>
+  void ask_coordinator(micros when, F what) {
+    at(when, [this, what = std::move(what)] {
+      auto* c = newest_coordinator();
+      if (!c) return;
+      task asks = [c, what] { what(*c); };
+      deliver(c, asks);
+    });
+  }
+  void hear(coordinator_process& c, const worker_message& m);
+  void lose(coordinator_process& c, const incarnation& who, const std::string& why);
+  void collect_chunk(coordinator_process& c, const chunk_report& chunk);
+  void tick(coordinator_process& c);
+  void check_leases(coordinator_process& c);
+  void end_job(const coordinator::effect::end& x);
 
   // network.cpp
-  std::size_t index_of(const incarnation& who) const { return who.low - 1; }
-  pair_link& link_of(std::size_t a, std::size_t b) { return links_[{std::min(a, b), std::max(a, b)}]; }
-  void connect_link(std::size_t a, std::size_t b);
-  void break_link(std::size_t a, std::size_t b, bool reconnect);
+  static std::size_t index_of(const incarnation& who) { return who.low - 1; }
+  pair_link& link_of(std::uint32_t a, std::uint32_t b) { return links_[std::min(a, b)][std::max(a, b)]; }
+  void connect_link(std::uint32_t a, std::uint32_t b);
+  void break_link(std::uint32_t a, std::uint32_t b);
+  void sever(pair_link& l, micros notice_low, micros notice_high, bool reconnect);
   void send_frame(std::size_t from, const incarnation& to, frame f);
   void connect_control(std::size_t p);
-  void break_control(std::size_t p, bool reconnect);
+  void break_control(std::size_t p);
   void tell_coordinator(std::size_t p, worker_message m);
-  void tell_worker(const incarnation& to, coordinator_order o);
+  void tell_worker(coordinator_process& c, const incarnation& to, coordinator_order o);
 
   // invariants.cpp
   [[noreturn]] void fail(const std::string& what) const;
@@ -141,49 +221,62 @@ class world {
   void check_tile(std::size_t p, tile_id tile, step_number version);
   void check_parameters(std::size_t p, step_number version);
   void check_verdict(std::size_t p, const verdict& v);
-  void check_recovery(const recover_order& r);
+  void check_owner(std::size_t p, step_number step, tile_id tile);
+  void check_order(const coordinator_process& c, const coordinator_order& o);
+  void check_plan(const coordinator::durable_state& on_disk, const plan& next, bool restores_copies) const;
+  void check_recovery(const coordinator_process& c, const recover_order& r);
   void check_letting_go(std::size_t p);
   void after_event(std::size_t p);
 
-  sim_options options_;
-  std::mt19937_64 rng_;
+  const scenario scenario_;
+  const broken_rules broken_;
+  const bool trace_;
   job_config job_;
   std::uint32_t tiles_ = 1;
-  std::uint16_t replicas_ = 0;
-  std::unique_ptr<oracle> oracle_;
+  std::uint32_t replicas_ = 0;
+  oracle oracle_;
 
   struct event {
     micros when;
     std::uint64_t order;
-    std::function<void()> what;
+    host* where;
+    task what;
     bool operator<(const event& e) const { return when != e.when ? when > e.when : order > e.order; }
   };
-  std::priority_queue<event> events_;
+  std::vector<event> events_;  // a heap
   std::uint64_t order_ = 0;
   micros clock_ = 0;
-  micros quiet_after_ = 0;  // no faults later than this
+  micros calm_after_ = 0;  // no faults later than this
 
   std::vector<std::unique_ptr<process>> processes_;
-  std::map<std::pair<std::size_t, std::size_t>, pair_link> links_;
+  std::array<seat_state, seats_max> seats_;
+  std::array<std::array<pair_link, seats_max>, seats_max> links_;
+  std::vector<std::unique_ptr<coordinator_process>> coordinators_;
+  disk disk_;
+  coordinator::restore_point checkpoint_;  // the newest in the store
+  std::set<std::pair<timeline_number, step_number>> committed_;
 
-  // the coordinator: what is durable outlives it
-  std::unique_ptr<coordinator::supervisor> coordinator_;
-  coordinator::effects coordinator_out_;
-  coordinator::durable_state durable_;
-  coordinator::restore_point checkpoint_;
-  std::uint32_t term_ = 0;
-  double crash_between_effects_ = 0;
+  // armed by faults
+  struct trap {
+    std::uint32_t after = 0;
+    bool with_machine = false;
+    micros lasts = 0;
+  };
+  std::optional<trap> crash_trap_;
+  std::optional<trap> switch_trap_;
 
   // what has been seen
   std::map<std::pair<timeline_number, step_number>, verdict> verdicts_;
   std::map<std::pair<era, step_number>, plan_id> plans_;
+  std::set<plan_id> planned_;  // decided or proposed
+  std::map<std::tuple<era, step_number, tile_id>, std::size_t> owners_;
   std::map<timeline_number, step_number> highest_;
   timeline_number newest_timeline_;
   std::map<era, recover_order> recoveries_;
-  std::map<std::pair<timeline_number, step_number>, std::set<tile_id>> chunks_;
   sim_result result_;
 };
 
+sim_result run_scenario(const scenario& s, broken_rules broken = {}, bool trace = false);
 sim_result run_seed(const sim_options& options);
 
 }  // namespace perdura::sim

@@ -157,7 +157,8 @@ std::optional<proposal_order> supervisor::next_proposal(time_point now, std::str
 }
 
 void supervisor::propose_if_wanted(time_point now) {
-  if (stage_ != stage::running || state_.pending || !state_.releasing.empty()) return;
+  if (stage_ != stage::running || state_.pending) return;
+  if (!state_.releasing.empty() && !broken(rule::await_release)) return;
   // A paused plan has no verdict that could name another: resuming takes an era.
   if (state_.current.action == plan_action::pause && state_.wanted == plan_action::train)
     return open_era("resume", "the job is resumed", now);
@@ -173,7 +174,7 @@ void supervisor::propose_if_wanted(time_point now) {
   state_.sequence = p->next.id.sequence;
   snapshot_wanted_ = false;
   move_blocks_.clear();
-  persist();
+  if (!broken(rule::persist_proposal)) persist();
   note(event_kind::plan_proposed, to_string(p->next.id), why);
   std::set<incarnation> everybody{p->leavers.begin(), p->leavers.end()};
   for (const auto& m : p->next.members) everybody.insert(m.who);

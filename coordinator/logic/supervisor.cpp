@@ -138,7 +138,8 @@ void supervisor::catch_up(const incarnation& who) {
   }
   if (stage_ == stage::recovering) return send(who, *state_.recovery);
   if (stage_ != stage::running) return;
-  send(who, *state_.recovery);  // also to those it left out: they have promised and wait
+  if (is_involved(who) || !broken(rule::hear_left_out))
+    send(who, *state_.recovery);  // also to those it left out: they have promised and wait
   if (!is_involved(who)) return;
   if (state_.recovery->next.has_member(who)) send(who, start_order{state_.at});
   if (state_.pending) send(who, *state_.pending);
@@ -313,7 +314,8 @@ void supervisor::decide_if_complete(time_point now) {
   missing_links_.clear();
   awaited_.clear();
   for (const auto& m : order.next.members) awaited_.insert(m.who);
-  for (const auto& [who, w] : workers_) send(who, order);
+  for (const auto& [who, w] : workers_)
+    if (order.next.has_member(who) || !broken(rule::hear_left_out)) send(who, order);
 }
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
@@ -328,7 +330,7 @@ void supervisor::on_adopted(const plan_adopted& a, time_point now) {
   stage_ = stage::running;
   look_ = true;
   deadline_.reset();
-  persist();
+  if (!broken(rule::persist_start)) persist();
   note(event_kind::plan_started, to_string(state_.current.id),
        std::to_string(state_.current.members.size()) + " members adopted it",
        {{"step", to_string(state_.recovery->settled + 1)}});
@@ -449,7 +451,7 @@ void supervisor::give_up_on_learners(time_point now) {
 void supervisor::received(const worker_message& m, time_point now) {
   if (stage_ == stage::ended) return;
   const auto who = std::visit([](const auto& x) { return x.who; }, m);
-  if (is_fenced(who)) return send(who, fenced_order{state_.at});
+  if (is_fenced(who) && !broken(rule::drop_fenced)) return send(who, fenced_order{state_.at});
   std::visit(overloaded{[&](const worker_hello& x) {
                           const auto known = workers_.find(x.who);
                           arrived(x, known == workers_.end() ? node_labels{} : known->second.at, now);

@@ -65,7 +65,7 @@ void step_protocol::start_feeds() {
     const auto [learner, tile] = it->first;
     const auto& t = tiles_[tile.value];
     // Itself still behind what it learnt.
-    if (!t.held || t.version != step_ - 1) {
+    if (!t.held || (t.version != step_ - 1 && !broken(rule::feed_when_caught_up))) {
       ++it;
       continue;
     }

@@ -336,7 +336,7 @@ void step_protocol::link_down(const incarnation& peer, const std::string& why) {
   std::erase_if(feeds_, [&](const auto& f) { return f.first.first == peer; });
   std::erase_if(asked_feeds_, [&](const auto& f) { return f.first.first == peer; });
   // What an inventory has reported stays until the decision that is made from it.
-  for (std::uint32_t i = 0; i < tile_count_ && mode_ != mode::promised; ++i) {
+  for (std::uint32_t i = 0; i < tile_count_ && mode_ != mode::promised && !broken(rule::whole_feed); ++i) {
     auto& t = tiles_[i];
     if (!t.learning || !t.asked || t.feeder != peer) continue;
     t.kept = t.is_whole_copy();

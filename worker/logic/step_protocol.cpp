@@ -23,8 +23,9 @@ step_protocol::step_protocol(incarnation self, const job_config& job, std::uint3
 // ---- orders
 
 void step_protocol::order(const order_envelope& o) {
-  if (o.term < term_) return;
-  term_ = o.term;
+  if (o.to != self_ && !broken(rule::own_life)) return;
+  if (o.term < term_ && !broken(rule::newest_term)) return;
+  term_ = std::max(term_, o.term);
   std::visit(
       overloaded{[&](const fence_order& x) { on_fence(x); }, [&](const recover_order& x) { on_recover(x); },
                  [&](const start_order& x) { on_start(x); }, [&](const proposal_order& x) { on_proposal(x); },
@@ -128,7 +129,8 @@ frame step_protocol::make_frame(step_number step, frame_body body) const {
   // While an observed step is redone its verdict is not carried: it must not be applied before the votes are
   // in.
   const bool redoing = newest_ && is_member() && newest_->step >= step_;
-  if (newest_ && !redoing && !broken(rule::carry_verdict)) f.observed = newest_;
+  if (newest_ && (!redoing || broken(rule::redo_unseen)) && !broken(rule::carry_verdict))
+    f.observed = newest_;
   return f;
 }
 
@@ -258,7 +260,7 @@ void step_protocol::on_reduced(const frame& f, const reduced_frame& r) {
   if (r.tile.value >= tile_count_) return;
   auto& t = tiles_[r.tile.value];
   const bool wanted = t.held || (t.learning && t.copied);
-  if (!wanted && feed_is_held(f.from, r.tile)) return hold(f);
+  if (!wanted && feed_is_held(f.from, r.tile) && !broken(rule::hold_feed)) return hold(f);
   if (!wanted || f.step <= t.version || t.gradients.contains(f.step)) return;
   if (t.gradients.size() >= limits_.backlog_steps_max) {
     out_.push_back(effect::stop{"the backlog of gradients to learn from is full"});
