@@ -36,7 +36,7 @@ void world::check_tile(std::size_t p, tile_id tile, step_number version) {
 // A block is computed from the parameters of the step before, held and gathered ones alike.
 void world::check_parameters(std::size_t p, step_number version) {
   for (std::uint32_t t = 0; t < tiles_; ++t)
-    if (processes_[p]->tiles[t].parameters != oracle_->tile(version, t).parameters)
+    if (processes_[p]->tiles[t].parameters != oracle_.tile(version, t).parameters)
       fail("w" + std::to_string(p) + " computes with parameters of tile " + std::to_string(t) +
            " that are not those of version " + to_string(version));
 }
