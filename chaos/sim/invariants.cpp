@@ -60,6 +60,15 @@ void world::check_verdict(std::size_t p, const verdict& v) {
   top = std::max(top, v.step);
 }
 
+// Whoever ends because it is fenced is fenced.
+void world::check_end(std::size_t p, const std::string& why) const {
+  if (!why.starts_with("fenced")) return;
+  const auto& who = processes_[p]->id;
+  const bool is_fenced = std::any_of(coordinators_.begin(), coordinators_.end(),
+                                     [&](const auto& c) { return c->logic->is_fenced(who); });
+  if (!is_fenced) fail("w" + std::to_string(p) + " ended as fenced, but is not");
+}
+
 // Within an era a tile's gradient of a step is finished by one worker.
 void world::check_owner(std::size_t p, step_number step, tile_id tile) {
   const auto [it, is_new] = owners_.emplace(std::tuple(processes_[p]->logic->promised(), step, tile), p);

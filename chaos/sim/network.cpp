@@ -147,9 +147,18 @@ void world::tell_worker(coordinator_process& c, const incarnation& to, coordinat
     auto target = p;
     // An address may have a new owner by now; the order says whom it was meant for.
     if (!processes_[p]->alive) target = seats_[processes_[p]->seat].current;
-    task obeys = [this, target, envelope] { processes_[target]->logic->order(envelope); };
+    task obeys = [this, target, envelope] { obey(target, envelope); };
     deliver(processes_[target].get(), obeys);
   });
+}
+
+// Of two coordinators the newer one is obeyed, whatever arrives last.
+void world::obey(std::size_t p, const order_envelope& o) {
+  auto& w = *processes_[p];
+  const auto before = w.out.size();
+  w.logic->order(o);
+  if (o.term < w.newest_term && w.out.size() > before) fail("a worker did what an older term said");
+  if (o.to == w.id) w.newest_term = std::max(w.newest_term, o.term);
 }
 
 }  // namespace perdura::sim

@@ -332,7 +332,10 @@ struct world::worker_effects {
           this_.sim.tell_coordinator(this_.p, r);
         });
   }
-  void operator()(e::stop& x) { sim.kill_process(p, x.why); }
+  void operator()(e::stop& x) {
+    sim.check_end(p, x.why);
+    sim.kill_process(p, x.why);
+  }
 };
 
 bool world::is_wanted(std::size_t p, step_number step, const block& b, std::uint64_t attempt) const {

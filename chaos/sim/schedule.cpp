@@ -40,6 +40,19 @@ constexpr field fields[] = {
     field_of<&scenario::link_patience>("link_patience", 0, 1'000'000),
 };
 
+// The only one to hear that a plan has changed must not be the only one to know: while seat `apart` is being
+// drained nobody else is heard, by it or by the coordinator, and then they are gone.
+void eclipse(draws& rng, std::vector<fault>& faults, micros when, std::uint32_t apart, std::uint32_t seats) {
+  const auto begins = when + rng.between(500, 8'000);
+  const auto ends = begins + rng.between(1'000, 20'000);
+  for (std::uint32_t seat = 0; seat < seats; ++seat) {
+    if (seat == apart) continue;
+    faults.push_back({begins, fault_kind::silence_link, seat, apart, ends - begins + 60'000});
+    faults.push_back({begins, fault_kind::silence_control, seat, 0, ends - begins + 60'000});
+    faults.push_back({ends, fault_kind::vanish, seat, 0, 0});
+  }
+}
+
 // What a kind needs beside its time.
 fault draw_fault(draws& rng, fault_kind kind, micros when, std::uint32_t seats, std::uint32_t& next_seat) {
   const auto seat = [&] { return static_cast<std::uint32_t>(rng.next() % seats); };
@@ -159,6 +172,8 @@ scenario draw_scenario(std::uint64_t seed) {
     const auto kind = static_cast<fault_kind>(k);
     s.faults.push_back(draw_fault(of_faults, kind, when, next_seat, next_seat));
     const auto first = s.faults.back();
+    if (kind == fault_kind::drain && of_faults.chance(0.2))
+      eclipse(of_faults, s.faults, when, first.a, std::min(next_seat, s.workers));
     // Two at a time; and all that a drained worker leaves for die while it goes.
     if (kind == fault_kind::kill && of_faults.chance(0.4))
       s.faults.push_back(draw_fault(of_faults, kind, when, next_seat, next_seat));

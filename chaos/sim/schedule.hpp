@@ -55,7 +55,6 @@ struct scenario {
   std::uint64_t steps = 1'000'000;
   std::uint64_t interval = 5;       // of checkpoints
   std::uint32_t link_patience = 0;  // ms until members that find no link to each other are let go; 0: never
-  std::uint32_t link_patience = 0;  // ms until members without a link are let go; 0: for ever
   std::vector<fault> faults;        // by time
   bool operator==(const scenario&) const = default;
 

@@ -110,7 +110,8 @@ class world {
     std::map<std::size_t, std::uint64_t>
         linked;  // peers, and the session of the link as this process knows it
     std::shared_ptr<connection> control;
-    step_number seen;  // newest verdict, for counting
+    term_number newest_term;  // of the orders that have come
+    step_number seen;         // newest verdict, for counting
     // as of the last event
     std::vector<bool> held_before;
     era era_before;
@@ -214,6 +215,7 @@ class world {
   void break_control(std::size_t p);
   void tell_coordinator(std::size_t p, worker_message m);
   void tell_worker(coordinator_process& c, const incarnation& to, coordinator_order o);
+  void obey(std::size_t p, const order_envelope& o);
 
   // invariants.cpp
   [[noreturn]] void fail(const std::string& what) const;
@@ -221,6 +223,7 @@ class world {
   void check_tile(std::size_t p, tile_id tile, step_number version);
   void check_parameters(std::size_t p, step_number version);
   void check_verdict(std::size_t p, const verdict& v);
+  void check_end(std::size_t p, const std::string& why) const;
   void check_owner(std::size_t p, step_number step, tile_id tile);
   void check_order(const coordinator_process& c, const coordinator_order& o);
   void check_plan(const coordinator::durable_state& on_disk, const plan& next, bool restores_copies) const;
