@@ -185,7 +185,6 @@ const char* to_string(rule r) {
     case rule::newest_term: return "newest_term";
     case rule::own_life: return "own_life";
     case rule::whole_feed: return "whole_feed";
-    case rule::hold_feed: return "hold_feed";
     case rule::feed_when_caught_up: return "feed_when_caught_up";
     case rule::redo_unseen: return "redo_unseen";
     case rule::stand_by_verdict: return "stand_by_verdict";

@@ -30,7 +30,6 @@ enum class rule : std::uint8_t {
   newest_term,          // orders of lower terms than the highest seen are refused
   own_life,             // orders meant for another incarnation are refused
   whole_feed,           // a feed begins anew with each link
-  hold_feed,            // what follows a copy that has to wait waits with it
   feed_when_caught_up,  // an owner that is behind itself starts no feed
   redo_unseen,          // while an observed step is redone its verdict is not carried
   // coordinator

@@ -167,14 +167,6 @@ void step_protocol::on_tile_copy(const frame& f, const tile_copy_frame& c) {
   apply_ready(c.tile);
 }
 
-// A copy for a plan that is not known yet waits; the gradients behind it on the same link must wait with it.
-bool step_protocol::feed_is_held(const incarnation& feeder, tile_id tile) const {
-  return std::any_of(held_.begin(), held_.end(), [&](const frame& f) {
-    const auto* copy = std::get_if<tile_copy_frame>(&f.body);
-    return copy && f.from == feeder && copy->tile == tile;
-  });
-}
-
 void step_protocol::tile_installed(tile_id tile, step_number version) {
   auto& t = tiles_[tile.value];
   if (!t.copied || t.installed) return;

@@ -260,7 +260,6 @@ void step_protocol::on_reduced(const frame& f, const reduced_frame& r) {
   if (r.tile.value >= tile_count_) return;
   auto& t = tiles_[r.tile.value];
   const bool wanted = t.held || (t.learning && t.copied);
-  if (!wanted && feed_is_held(f.from, r.tile) && !broken(rule::hold_feed)) return hold(f);
   if (!wanted || f.step <= t.version || t.gradients.contains(f.step)) return;
   if (t.gradients.size() >= limits_.backlog_steps_max) {
     out_.push_back(effect::stop{"the backlog of gradients to learn from is full"});

@@ -204,7 +204,6 @@ class step_protocol {
                   const blob& state);
   void feed_gradient(tile_id tile, const frame& f);
   static void stop_learning(tile_state& t);
-  bool feed_is_held(const incarnation& feeder, tile_id tile) const;
   void on_tile_copy(const frame& f, const tile_copy_frame& c);
   void on_ready(const frame& f, const ready_note& r);
   void on_verdict_ack(const frame& f, const verdict_ack& a);
