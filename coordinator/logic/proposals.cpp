@@ -1,6 +1,7 @@
 // Plans that take effect at a verdict: joins, drains, pauses, snapshots. One at a time, the next only when
 // all leavers of the last have let go.
 #include <algorithm>
+#include <utility>
 
 #include "actors/base/check.hpp"
 #include "coordinator/logic/planner.hpp"
@@ -33,6 +34,9 @@ void supervisor::take_effect() {
   state_.current = state_.pending->next;
   state_.releasing = state_.pending->leavers;
   std::erase_if(state_.releasing, [&](const auto& who) { return is_fenced(who); });
+  std::erase_if(released_early_, [&](const auto& r) {
+    return r.plan != state_.current.id || std::erase(state_.releasing, r.who) == 0;
+  });
   state_.pending.reset();
   state_.members_most =
       std::max(state_.members_most, static_cast<std::uint32_t>(state_.current.members.size()));
@@ -40,6 +44,10 @@ void supervisor::take_effect() {
   persist();
   note(event_kind::plan_effective, to_string(state_.current.id),
        "named by the verdict of step " + to_string(state_.newest->step));
+  for (const auto& r : std::exchange(released_early_, {})) {
+    send(r.who, released_ack{r.plan});
+    note(event_kind::worker_left, name_of(r.who), "it has handed over all that it held");
+  }
   for (const auto& m : state_.current.members)
     if (!before.has_member(m.who))
       note(event_kind::worker_joined, name_of(m.who), "its copies are complete",
@@ -48,6 +56,11 @@ void supervisor::take_effect() {
 }
 
 void supervisor::on_released(const released_report& r, time_point now) {
+  // After a restart a leaver may be heard before anybody says that its plan has taken effect.
+  if (state_.pending && state_.pending->next.id == r.plan) {
+    released_early_.push_back(r);
+    return;
+  }
   send(r.who, released_ack{r.plan});
   if (std::erase(state_.releasing, r.who) == 0) return;
   if (const auto d = drains_.find(r.who); d != drains_.end()) d->second.deadline.reset();  // in time

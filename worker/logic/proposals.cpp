@@ -39,6 +39,7 @@ void step_protocol::accept_proposal(const proposal_order& p) {
       t.kept = learns && is_whole;
     }
     t.learning = learns;
+    if (learns) t.asked = t.copied = t.installed = false;  // of the last time that it was learnt
   }
   asked_feeds_.clear();
   release_held();
