@@ -243,9 +243,11 @@ void submit_options(CLI::App& app, arguments& args) {
 void drain_options(CLI::App& app, arguments& args) {
   app.add_option("NAME", args.name, "a node (node-1) or a worker (node-1/0)")->required();
   const std::map<std::string, std::uint64_t> units{{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}};
-  app.add_option("--deadline", args.deadline_ms, "the machine is gone then: 30s, 2m, 500ms; default: none")
-      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED, "TIME"))
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{7} * 24 * 3'600'000).description("up to a week"));
+  app.add_option("--deadline", args.deadline_ms,
+                 "the machine is gone then: 500ms, 30s, 2m, 1h, up to a week; default: none")
+      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED).description(""))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{7} * 24 * 3'600'000).description(""))
+      ->type_name("TIME");
 }
 void kill_options(CLI::App& app, arguments& args) {
   app.add_option("WORKER", args.name, "a worker (node-1/0)")->required();

@@ -264,6 +264,8 @@ TEST_CASE("writes say what happens now") {
   CHECK(f.run({"pause"}).out == "paused after step 42\n");
   CHECK(f.run({"resume", "j1"}).code == 0);
   CHECK(f.run({"drain", "node-1"}).out == "node-1 leaves after step 43\n");
+  CHECK(f.run({"drain", "node-1", "--deadline", "2m"}).out ==
+        "node-1 leaves after step 43, within 120000 ms\n");
   CHECK(f.run({"kill", "node-1/0"}).code == 0);
   CHECK(f.run({"ckpt", "now"}).code == 0);
   CHECK(f.run_json({"cancel"}).at("note").as_string() == "cancelled");
