@@ -358,7 +358,7 @@ void world::run_coordinator_effects() {
     coordinator_out_.clear();
     for (const auto& item : batch) {
       std::visit(overloaded{
-                     [&](const ce::persist& x) { durable_ = x.state; },
+                     [&](const ce::persist& x) { durable_ = *x.state; },
                      [&](const ce::record& x) { durable_.newest = x.newest; },
                      [&](const ce::send& x) {
                        if (const auto* r = std::get_if<recover_order>(x.order.get())) check_recovery(*r);
