@@ -273,7 +273,7 @@ void job_run::run_effects(time_point now) {
   running_effects_ = false;
 }
 
-void job_run::run(const effect::persist& e, time_point) { journal_.put(record_.id, e.state); }
+void job_run::run(const effect::persist& e, time_point) { journal_.put(record_.id, *e.state); }
 
 void job_run::run(const effect::record& e, time_point) { journal_.put_newest(record_.id, e.newest); }
 

@@ -134,7 +134,7 @@ void world::run_effect(coordinator_process& c, const coordinator::effects_item& 
   std::visit(
       overloaded{
           [&](const ce::persist& x) {
-            if (!write(c, x.state)) crash_coordinator(c, false, 0);
+            if (!write(c, *x.state)) crash_coordinator(c, false, 0);
           },
           [&](const ce::record& x) {
             if (c.term == disk_.claimed) disk_.unsynced.push_back(x.newest);

@@ -46,6 +46,14 @@ std::vector<incarnation> supervisor::candidates(time_point now) const {
   return found;
 }
 
+// Asked at every hello, of as many workers as there are.
+std::size_t supervisor::able_to_join(time_point now) const {
+  if (!apart_.empty()) return candidates(now).size();
+  return workers_.size() -
+         static_cast<std::size_t>(std::count_if(drains_.begin(), drains_.end(),
+                                                [&](const auto& d) { return workers_.contains(d.first); }));
+}
+
 // Of `able` workers so many are members: all but the spares, but never fewer than there were, for that is
 // what spares are for.
 std::size_t supervisor::members_wanted(std::size_t able) const {

@@ -30,9 +30,9 @@ void supervisor::on_verdict(const verdict_report& r, time_point now) {
 }
 
 void supervisor::take_effect() {
-  const auto before = state_.current;
-  state_.current = state_.pending->next;
-  state_.releasing = state_.pending->leavers;
+  const auto before = std::move(state_.current);
+  state_.current = std::move(state_.pending->next);
+  state_.releasing = std::move(state_.pending->leavers);
   std::erase_if(state_.releasing, [&](const auto& who) { return is_fenced(who); });
   std::erase_if(released_early_, [&](const auto& r) {
     return r.plan != state_.current.id || std::erase(state_.releasing, r.who) == 0;
@@ -182,16 +182,19 @@ void supervisor::propose_if_wanted(time_point now) {
   std::string why;
   auto p = next_proposal(now, why);
   if (!p) return;
-  state_.pending = *p;
+  const auto id = p->next.id;
+  state_.pending = std::move(*p);
   learn_deadline_.reset();
-  state_.sequence = p->next.id.sequence;
+  state_.sequence = id.sequence;
   snapshot_wanted_ = false;
   move_blocks_.clear();
   if (!broken(rule::persist_proposal)) persist();
-  note(event_kind::plan_proposed, to_string(p->next.id), why);
-  std::set<incarnation> everybody{p->leavers.begin(), p->leavers.end()};
-  for (const auto& m : p->next.members) everybody.insert(m.who);
-  send_to_all({everybody.begin(), everybody.end()}, *p);
+  note(event_kind::plan_proposed, to_string(id), why);
+  const auto& pending = *state_.pending;
+  auto everybody = pending.leavers;
+  for (const auto& m : pending.next.members) everybody.push_back(m.who);
+  std::sort(everybody.begin(), everybody.end());
+  send_to_all(everybody, pending);
 }
 
 // ---- commands

@@ -94,7 +94,7 @@ void supervisor::note(event_kind kind, std::string subject, std::string reason,
   out_.push_back(effect::note{{kind, std::move(subject), std::move(reason), std::move(fields)}});
 }
 
-void supervisor::persist() { out_.push_back(effect::persist{state_}); }
+void supervisor::persist() { out_.push_back(effect::persist{std::make_shared<const durable_state>(state_)}); }
 
 void supervisor::fence(const incarnation& who, const std::string& why) {
   if (is_fenced(who)) return;
@@ -171,7 +171,7 @@ void supervisor::lost(const incarnation& who, const std::string& why, time_point
 
 void supervisor::begin_if_enough(time_point now) {
   const auto needed = std::max<std::size_t>(1, job_.elastic.min_workers);
-  const auto able = candidates(now).size();
+  const auto able = able_to_join(now);
   if (able < needed) {
     deadline_.reset();
     waiting_for_ =
@@ -188,6 +188,7 @@ void supervisor::begin_if_enough(time_point now) {
 }
 
 void supervisor::resume_if_complete(time_point now) {
+  if (workers_.size() < state_.current.members.size() && now < *deadline_) return;
   const auto is_back = [&](const incarnation& who) { return workers_.contains(who); };
   bool complete = state_.started;
   for (const auto& m : state_.current.members) complete = complete && is_back(m.who);
@@ -247,7 +248,8 @@ void supervisor::on_inventory(const inventory_report& r, time_point now) {
   decide_if_complete(now);
 }
 
-recovery_input supervisor::recovery_of_now() const {
+// The inventories are used up: whatever is decided, the next era asks for new ones.
+recovery_input supervisor::take_recovery_input() {
   recovery_input in;
   in.at = state_.at;
   in.timeline = state_.timeline;
@@ -255,10 +257,11 @@ recovery_input supervisor::recovery_of_now() const {
   in.tiles = options_.tiles;
   in.replicas = options_.replicas;
   std::vector<incarnation> survivors;
-  for (const auto& [who, i] : inventories_) {
-    in.inventories.push_back(i);
+  for (auto& [who, i] : inventories_) {
+    in.inventories.push_back(std::move(i));
     survivors.push_back(who);
   }
+  inventories_.clear();
   in.known = capacities(survivors);
   in.weights = options_.weights;
   in.largest_block = largest_block();
@@ -277,7 +280,7 @@ recovery_input supervisor::recovery_of_now() const {
 
 void supervisor::decide_if_complete(time_point now) {
   if (stage_ != stage::fencing || !awaited_.empty()) return;
-  auto input = recovery_of_now();
+  auto input = take_recovery_input();
   auto decision = decide(input, broken_);
   const auto needed = std::max<std::size_t>(1, job_.elastic.min_workers);
   bool too_few = false;
@@ -286,7 +289,9 @@ void supervisor::decide_if_complete(time_point now) {
     auto able = candidates(now);
     too_few = able.size() < needed;
     able.resize(std::min(able.size(), members_wanted(able.size())));
-    std::erase_if(input.inventories, [&](const auto& i) { return !contains(able, i.who); });
+    std::sort(able.begin(), able.end());
+    std::erase_if(input.inventories,
+                  [&](const auto& i) { return !std::binary_search(able.begin(), able.end(), i.who); });
     if (!too_few) decision = decide(input, broken_);
   }
   if (!decision || too_few) {

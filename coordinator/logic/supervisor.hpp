@@ -58,7 +58,7 @@ durable_state without_workers(durable_state state);
 
 namespace effect {
 struct persist {
-  durable_state state;
+  std::shared_ptr<const durable_state> state;  // large; effects are copied and moved in numbers
 };
 // The newest verdict alone, at every step; need not be synced.
 struct record {
@@ -66,7 +66,8 @@ struct record {
 };
 struct send {
   incarnation to;
-  std::shared_ptr<const coordinator_order> order;  // one for all who get it: a plan is as large as the cluster
+  std::shared_ptr<const coordinator_order>
+      order;  // one for all who get it: a plan is as large as the cluster
 };
 struct note {
   event what;
@@ -221,7 +222,7 @@ class supervisor {
   void give_up_on_silent(time_point now);
   void give_up_on_learners(time_point now);
   void catch_up(const incarnation& who);
-  recovery_input recovery_of_now() const;
+  recovery_input take_recovery_input();
   void end(event_kind how, const std::string& why, std::vector<std::uint64_t> hashes);
 
   // proposals.cpp
@@ -245,6 +246,7 @@ class supervisor {
   // departures.cpp
   bool may_join(const incarnation& who, time_point now) const;
   std::vector<incarnation> candidates(time_point now) const;
+  std::size_t able_to_join(time_point now) const;
   std::size_t members_wanted(std::size_t able) const;
   std::vector<candidate> capacities(const std::vector<incarnation>& who) const;
   std::uint32_t largest_block() const;

@@ -174,18 +174,26 @@ tile_map keep_holders(const std::vector<std::uint32_t>& weights, const tile_map&
 // as copies come no nearer to each other.
 void even_out(const std::vector<std::uint32_t>& weights, std::size_t members, holder_choice& choice,
               tile_map& map) {
+  if (weights.empty()) return;
   const double fair = choice.fair();
-  const double largest = weights.empty() ? 0 : *std::max_element(weights.begin(), weights.end());
+  const double largest = *std::max_element(weights.begin(), weights.end());
+  const double smallest = *std::min_element(weights.begin(), weights.end());
   bool is_uneven = false;
   for (member_index m = 0; m < members && !is_uneven; ++m) {
     const auto one = largest / choice.capacity(m);
     is_uneven = choice.load(m) > uneven * fair + one || choice.load(m) < fair / uneven - one;
   }
   if (!is_uneven) return;
+  // Those with room for one more; nothing moves once there are none.
+  const auto has_room = [&](member_index m) {
+    return choice.load(m) + smallest / choice.capacity(m) <= fair;
+  };
+  std::size_t light = 0;
+  for (member_index m = 0; m < members; ++m) light += has_room(m) ? 1 : 0;
   std::vector<member_index> others;
-  for (std::size_t t = 0; t < map.size(); ++t)
+  for (std::size_t t = 0; t < map.size() && light > 0; ++t)
     for (auto& m : map[t]) {
-      if (choice.load(m) <= fair) continue;
+      if (choice.load(m) <= fair || light == 0) continue;
       others = map[t];
       std::erase(others, m);
       const auto to = choice.choose(others);
@@ -195,6 +203,8 @@ void even_out(const std::vector<std::uint32_t>& weights, std::size_t members, ho
       if (choice.nearest(others, to) < choice.nearest(others, m)) continue;
       choice.add(m, -weight);
       choice.add(to, weight);
+      light += has_room(m) ? 1 : 0;
+      light -= has_room(to) ? 0 : 1;
       m = to;
     }
 }

@@ -111,7 +111,7 @@ TEST_CASE("the era is persisted before anybody is asked to promise it") {
   b.pass(1s);
   const auto persisted = std::find_if(b.out.begin(), b.out.end(), [&](const auto& e) {
     const auto* p = std::get_if<ce::persist>(&e);
-    return p && p->state.at == b.logic.state().at;
+    return p && p->state->at == b.logic.state().at;
   });
   const auto fenced = std::find_if(b.out.begin(), b.out.end(), [](const auto& e) {
     const auto* s = std::get_if<ce::send>(&e);
