@@ -304,7 +304,10 @@ void step_protocol::let_go(const verdict& v) {
     auto& t = tiles_[i];
     if (!t.moving_off) continue;
     const bool comes_back = t.learning && t.applied == t.version;
-    if (!comes_back) let_go_of(tile_id(i));
+    if (comes_back)
+      stop_learning(t);  // the learning by which it came here
+    else
+      let_go_of(tile_id(i));
     t.held = t.moving_off = false;
     t.kept = comes_back;
     t.learning = proposal_ && proposal_->next.holds(self_, tile_id(i));
