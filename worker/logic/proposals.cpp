@@ -44,6 +44,7 @@ void step_protocol::accept_proposal(const proposal_order& p) {
   release_held();
   ask_for_copies();
   maybe_ready();
+  report_missing_links();
 }
 
 // ---- feeding
@@ -215,7 +216,6 @@ void step_protocol::maybe_ready() {
   for (const auto& who : everybody)
     if (who != self_ && linked_.contains(who))
       out_.push_back(effect::send{who, make_frame(step_, ready_note{next.id})});
-  report_missing_links();
 }
 
 void step_protocol::on_ready(const frame& f, const ready_note& r) { ready_[r.target].insert(f.from); }

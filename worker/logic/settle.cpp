@@ -116,11 +116,11 @@ void step_protocol::on_recover(const recover_order& r) {
   report_missing_links();
 }
 
-// Should they never come, the coordinator has to know which ones: those that a plan's start waits for, and
-// those that a newcomer's READY has to reach.
+// Should they never come, the coordinator has to know which ones: a plan's start waits for them, and a newcomer
+// copies over them and must reach all with its READY.
 void step_protocol::report_missing_links() {
   const bool is_adopting = mode_ == mode::adopted && !adopted_reported_;
-  const bool is_newcomer = !plan_ && proposal_ && ready_sent_;
+  const bool is_newcomer = !plan_ && proposal_;
   if (!is_adopting && !is_newcomer) return;
   std::set<incarnation> needed;
   for (const auto& m : is_adopting ? plan_->members : proposal_->next.members) needed.insert(m.who);
