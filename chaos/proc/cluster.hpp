@@ -42,7 +42,7 @@ struct cluster_options {
   std::filesystem::path programs = program_folder();  // where perdura-coordinator and the others are
   std::filesystem::path folder{};                     // data and logs; empty: a temporary one
   std::string settings = quick_settings();            // of the cluster file
-  bool keep_spans = false;       // what each worker did when, in folder()/spans
+  bool keep_spans = false;                            // what each worker did when, in folder()/spans
   bool forget_failures = false;                       // do not print logs on failure
   bool tls = false;                                   // with a CA of its own, see certificates()
   std::string host = "127.0.0.1";                     // where the coordinator listens

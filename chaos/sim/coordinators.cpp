@@ -59,7 +59,7 @@ void world::crash_coordinator(coordinator_process& c, bool with_machine, micros 
   trace("coordinator of term " + to_string(c.term) + " crashes" + (with_machine ? " with its machine" : ""));
   // A write under way may or may not have been done.
   if (c.writing && c.rng.chance(0.5))
-    if (const auto* x = std::get_if<ce::persist>(&c.waiting.front())) write(c, x->state);
+    if (const auto* x = std::get_if<ce::persist>(&c.waiting.front())) write(c, *x->state);
   c.alive = c.writing = false;
   c.deferred.clear();
   c.waiting.clear();

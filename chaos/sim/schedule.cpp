@@ -38,7 +38,7 @@ constexpr field field_of(const char* name, std::uint64_t low, std::uint64_t high
 }
 
 constexpr field fields[] = {
-    field_of<&scenario::seed>("seed", 0, ~0ULL),
+    field_of<&scenario::seed>("seed", 0, 1ULL << 62),
     field_of<&scenario::workers>("workers", 1, seats_max),
     field_of<&scenario::slots>("slots", 1, 64),
     field_of<&scenario::tiles>("tiles", 1, 16),

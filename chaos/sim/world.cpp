@@ -45,7 +45,7 @@ world::world(const scenario& run, broken_rules broken, bool trace)
     for (std::uint32_t b = a + 1; b < seats_max; ++b)
       for (std::uint64_t i = 0; i < 2; ++i) {
         auto& way = links_[a][b].way[i];
-        way.rng = draws(run.seed, purpose::link, a, b * 2 + i);
+        way.rng = draws(run.seed, purpose::link, a, std::uint64_t{b} * 2 + i);
         way.slowness = std::exp2(static_cast<double>(way.rng.between(-2, 4)));
       }
   }

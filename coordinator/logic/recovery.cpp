@@ -181,6 +181,7 @@ tile_map assign_tiles(const recovery_input& in, const std::vector<index>& member
   for (std::size_t m = 0; m < members.size(); ++m) member_of[members[m]] = static_cast<member_index>(m);
   const auto to_members = [&](const std::vector<index>& list) {
     std::vector<member_index> holders;
+    holders.reserve(list.size());
     for (const auto n : list) holders.push_back(member_of[n]);
     std::sort(holders.begin(), holders.end());
     return holders;

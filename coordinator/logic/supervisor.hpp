@@ -275,7 +275,7 @@ class supervisor {
   straggler_watch slow_;
   std::map<std::string, std::chrono::milliseconds> probation_;  // of workers let go, by name
   std::string move_blocks_;                                     // why, when slots are to follow the speeds
-  std::vector<released_report> released_early_;  // by leavers of the pending plan
+  std::vector<released_report> released_early_;                 // by leavers of the pending plan
   bool look_ = true;                                            // something has changed since the last look
   bool drain_blocked_ = false;                                  // said
   bool pending_is_urgent_ = false;

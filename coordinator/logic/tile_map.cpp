@@ -23,12 +23,14 @@ class least_loaded {
 
   explicit least_loaded(std::uint32_t size) : size_(size), load_(size), tree_(2 * std::size_t{size}) {
     for (std::uint32_t p = 0; p < size; ++p) tree_[size + p] = p;
-    for (std::uint32_t n = size; n-- > 1;) tree_[n] = better(tree_[2 * n], tree_[2 * n + 1]);
+    for (std::uint32_t n = size; n-- > 1;)
+      tree_[n] = better(tree_[std::size_t{2} * n], tree_[std::size_t{2} * n + 1]);
   }
   double load(std::uint32_t p) const { return load_[p]; }
   void set(std::uint32_t p, double load) {
     load_[p] = load;
-    for (auto n = (size_ + p) / 2; n > 0; n /= 2) tree_[n] = better(tree_[2 * n], tree_[2 * n + 1]);
+    for (auto n = (size_ + p) / 2; n > 0; n /= 2)
+      tree_[n] = better(tree_[std::size_t{2} * n], tree_[std::size_t{2} * n + 1]);
   }
   std::uint32_t in(range r) const {
     auto best = none;
@@ -69,6 +71,7 @@ std::vector<double> capacities_of(const std::vector<candidate>& members) {
       sum += static_cast<double>(m.memory_bytes);
     }
   std::vector<double> capacities;
+  capacities.reserve(members.size());
   for (const auto& m : members)
     capacities.push_back(m.memory_bytes > 0 ? static_cast<double>(m.memory_bytes) * known / sum : 1.0);
   return capacities;

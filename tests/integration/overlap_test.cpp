@@ -1,5 +1,5 @@
-// Where parameters are sharded they are gathered while others are computed with: read off what the workers say
-// they did when.
+// Where parameters are sharded they are gathered while others are computed with: read off what the workers
+// say they did when.
 #include <boost/json.hpp>
 #include <fstream>
 #include <iterator>

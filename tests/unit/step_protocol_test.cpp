@@ -239,6 +239,15 @@ TEST_CASE("a broken link to a member is complained about once, and again to a ne
   CHECK(a.reported<link_complaint>().empty());
 }
 
+TEST_CASE("an order that is meant for another life is refused") {
+  for (const bool is_broken : {false, true}) {
+    bench a(alice, is_broken ? broken_rules(rule::own_life) : broken_rules{});
+    a.start();
+    a.logic.order({term_number(1), carol, fenced_order{first_era}});
+    CHECK(a.take<we::stop>().size() == (is_broken ? 1 : 0));
+  }
+}
+
 TEST_CASE("a fenced worker ends") {
   bench a(alice);
   a.start();
