@@ -72,9 +72,9 @@ TEST_CASE("an owner and its replica die together: from the checkpoint, to the sa
 }
 
 TEST_CASE("joins, drains, kills and stops of workers with divided state change nothing") {
-  for (const auto& level : levels) {
-    CAPTURE(level);
-    auto job = sharded(level, 2).set("steps", "3000").set("checkpoint.interval_steps", "200");
+  for (const auto* level : {"optimizer", "parameters"}) {
+    CAPTURE(std::string(level));
+    auto job = sharded(level, 2).set("steps", "2500").set("checkpoint.interval_steps", "200");
     chaos::cluster c;
     start(c, {{.name = "a"}, {.name = "b"}});
     c.submit(job.text());
@@ -90,7 +90,7 @@ TEST_CASE("joins, drains, kills and stops of workers with divided state change n
     c.stop_worker("d/1");
     auto end = c.wait_finished();
     CHECK(end.final_hash ==
-          undisturbed_hash(chaos::tiny_job().set("steps", "3000").set("checkpoint.interval_steps", "200")));
+          undisturbed_hash(chaos::tiny_job().set("steps", "2500").set("checkpoint.interval_steps", "200")));
     CHECK(end.timeline == first_timeline);
   }
 }

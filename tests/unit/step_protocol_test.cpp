@@ -287,7 +287,9 @@ TEST_CASE("a newcomer is fed tile by tile, applies what it is fed, and says when
   REQUIRE(c.take<we::install>().size() == 1);
   CHECK(c.sent<ready_note>().empty());
   c.logic.tile_installed(tile_id(0), step_number(0));
-  CHECK(c.sent<ready_note>().size() == 1);
+  CHECK(c.sent<ready_note>().empty());  // as a member it must reach all others
+  c.logic.link_up(bob);
+  CHECK(c.sent<ready_note>().size() == 2);
 }
 
 namespace {
@@ -306,6 +308,7 @@ proposal_order carol_learns(std::uint32_t tiles) {
 step_protocol learner(std::uint32_t tiles, effects& out) {
   step_protocol c(carol, bench::job(), tiles, out, {}, {.copies_at_once = 1});
   c.link_up(alice);
+  c.link_up(bob);
   c.order({term_number(1), carol, carol_learns(tiles)});
   return c;
 }

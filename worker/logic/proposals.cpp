@@ -202,6 +202,9 @@ void step_protocol::maybe_ready() {
     if (!t.installed) return;
   }
   if (!learns) return;
+  // A newcomer is a member with links to all others, or the first frame to one that lacks would be a failure.
+  for (const auto& m : next.members)
+    if (!plan_ && m.who != self_ && !linked_.contains(m.who)) return;
   ready_sent_ = true;
   ready_[next.id].insert(self_);
   auto everybody = proposal_->leavers;

@@ -338,6 +338,8 @@ void step_protocol::link_up(const incarnation& peer) {
   ask_for_copies();
   if (ready_sent_ && proposal_)
     out_.push_back(effect::send{peer, make_frame(step_, ready_note{proposal_->next.id})});
+  else
+    maybe_ready();
   report_missing_links();
 }
 
