@@ -335,9 +335,7 @@ void supervisor::decide_if_complete(time_point now) {
 
 void supervisor::on_adopted(const plan_adopted& a, time_point now) {
   // A newcomer says so when it is linked to all. (Members say it again on each connection.)
-  if (is_learner(a.who))
-    std::erase_if(unready_links_,
-                  [&](const auto& l) { return l.first.first == a.who || l.first.second == a.who; });
+  std::erase_if(unready_links_, [&](const auto& l) { return l.first.first == a.who; });
   if (stage_ != stage::recovering || a.at != state_.at) return;
   awaited_.erase(a.who);
   std::erase_if(missing_links_, [&](const auto& l) { return l.first == a.who || l.second == a.who; });
@@ -367,7 +365,7 @@ void supervisor::on_complaint(const link_complaint& c, time_point now) {
     return;
   }
   if (is_learner(c.who)) {
-    unready_links_.try_emplace(link, now);  // its READY cannot reach all: see give_up_on_links
+    unready_links_.try_emplace({c.who, c.about}, now);  // its READY cannot reach all: see give_up_on_links
     return;
   }
   link_record_.broke(link, now);
@@ -386,7 +384,7 @@ void supervisor::give_up_on_links(time_point now) {
   for (const auto& [link, since] : unready_links_)
     if (now - since >= options_.link_patience && workers_.contains(link.first) &&
         workers_.contains(link.second))
-      unready.push_back(link);
+      unready.push_back(link_between(link.first, link.second));
   if (stage_ == stage::running && !unready.empty()) {
     unready_links_.clear();
     return let_go_of_cover(unready, "a newcomer has no link to a member, though both are heard", now);

@@ -279,8 +279,9 @@ class supervisor {
   bool look_ = true;                                            // something has changed since the last look
   bool drain_blocked_ = false;                                  // said
   bool pending_is_urgent_ = false;
-  std::set<broken_link> missing_links_;              // of the plan being adopted
-  std::map<broken_link, time_point> unready_links_;  // of the pending plan's newcomers
+  std::set<broken_link> missing_links_;  // of the plan being adopted
+  // From the pending plan's newcomers, and what they lack a link to.
+  std::map<std::pair<incarnation, incarnation>, time_point> unready_links_;
   time_point decided_at_{};
   link_record link_record_;
   std::map<broken_link, apart> apart_;  // nodes whose workers could not talk

@@ -539,3 +539,60 @@ TEST_CASE("a stall in which all wait is answered by a new era, a second one by t
   b.logic.stalled(bob, "test", b.now);
   CHECK(b.logic.is_fenced(bob));
 }
+
+TEST_CASE("what only a leaver holds is copied first") {
+  durable_state known;
+  known.at = {term_number(1), 1};
+  known.timeline = timeline_number(1);
+  known.started = true;
+  known.numeric_class = 7;
+  known.current.id = {known.at, 0};
+  known.current.members = {{alice, {{0, 2}}}, {bob, {{2, 1}}}, {carol, {{3, 1}}}};
+  known.current.holders = {{1, 0}, {1}};  // tile 0: bob and alice, tile 1: bob alone
+  known.draining = {{bob, 10'000, false, "SIGTERM"}};
+  known.recovery = recover_order{};
+  known.recovery->at = known.at;
+  known.recovery->next = known.current;
+  effects out;
+  auto options = bench::options();
+  options.tiles = 2;
+  options.replicas = 2;
+  supervisor logic(term_number(2), bench::job(), options, known, {}, out, {});
+  for (const auto& who : {alice, bob, carol}) logic.arrived(hello(who), {}, {});
+  const auto leave = logic.state().pending;
+  REQUIRE(leave);
+  REQUIRE(leave->moves.size() == 3);
+  CHECK(leave->moves[0].tile == tile_id(1));
+  CHECK(leave->moves[1].tile == tile_id(1));
+  CHECK(leave->moves[2].tile == tile_id(0));
+}
+
+TEST_CASE("a newcomer that cannot reach a member goes, and its node's workers wait before they come back") {
+  bench b;
+  auto on = [](const incarnation& who, std::uint64_t node) {
+    auto h = hello(who);
+    h.node = {node, node};
+    return h;
+  };
+  b.logic.arrived(on(alice, 1), {}, b.now);
+  b.logic.arrived(on(bob, 2), {}, b.now);
+  b.pass(1s);
+  b.settle({alice, bob});
+  b.logic.arrived(on(carol, 3), {}, b.now);
+  REQUIRE(b.logic.is_learner(carol));
+  const auto missing = link_complaint{carol, bob, b.logic.state().at, "there is no link yet"};
+  b.logic.received(missing, b.now);
+  b.pass(b.options().link_patience - 1ms);
+  b.logic.received(plan_adopted{b.logic.state().at, carol}, b.now);  // it has found all
+  b.pass(b.options().link_patience);
+  CHECK(b.logic.is_learner(carol));
+  b.logic.received(missing, b.now);
+  b.pass(b.options().link_patience);
+  CHECK(b.logic.is_fenced(carol));
+  CHECK_FALSE(b.logic.is_fenced(bob));
+  b.settle({alice, bob});
+  b.logic.arrived(on(dave, 3), {}, b.now);
+  CHECK_FALSE(b.logic.is_learner(dave));
+  b.pass(b.options().probation);
+  CHECK(b.logic.is_learner(dave));
+}
