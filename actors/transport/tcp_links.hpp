@@ -21,9 +21,9 @@ struct tcp_options {
   std::size_t send_queue_bytes = 64U << 20;  // of each link
   std::chrono::milliseconds handshake_timeout{2000};
   std::chrono::milliseconds parking_timeout{5000};  // how long a known but not yet named peer waits
-  // Silence of a machine, or of a reader for whom bytes wait, that breaks a link; 0: never. Leases notice
-  // sooner.
-  std::chrono::milliseconds vanish_timeout{20000};
+  // Silence of a machine, or of a reader for whom bytes wait, that breaks a link; 0: never. Leases
+  // notice sooner that a machine is gone; this is for a path between two that both live.
+  std::chrono::milliseconds vanish_timeout{4000};
   std::chrono::milliseconds redial_first{5};
   std::chrono::milliseconds redial_max{500};
   // Incoming connections that are no links yet; above these the oldest is closed.

@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 #include <queue>
-#include <set>
+#include <span>
 
 namespace perdura::coordinator {
 
@@ -14,9 +14,36 @@ namespace {
 
 using index = std::uint32_t;  // of an inventory, while members are not settled yet
 
+// A list of inventories for each tile, all in one piece: there may be a hundred thousand of them.
+class lists_by_tile {
+ public:
+  void add(std::uint32_t tile, index n) { entries_.emplace_back(tile, n); }
+  void group(std::uint32_t tiles) {
+    start_.assign(tiles + std::size_t{1}, 0);
+    for (const auto& e : entries_) ++start_[e.first + std::size_t{1}];
+    std::partial_sum(start_.begin(), start_.end(), start_.begin());
+    items_.resize(entries_.size());
+    auto next = start_;
+    for (const auto& [tile, n] : entries_) items_[next[tile]++] = n;
+  }
+  std::span<const index> of(std::uint32_t tile) const {
+    return std::span(items_).subspan(start_[tile], start_[tile + std::size_t{1}] - start_[tile]);
+  }
+  template <class Keep>
+  void keep_only(const Keep& keep) {
+    std::erase_if(entries_, [&](const auto& e) { return !keep(e.second); });
+    group(static_cast<std::uint32_t>(start_.size() - 1));
+  }
+
+ private:
+  std::vector<std::pair<std::uint32_t, index>> entries_;
+  std::vector<std::size_t> start_;
+  std::vector<index> items_;
+};
+
 struct tile_holders {
-  std::vector<index> complete;  // reach the settled step
-  std::vector<index> reduced;   // of those, hold the gradient of the next
+  lists_by_tile complete;  // reach the settled step
+  lists_by_tile reduced;   // of those, hold the gradient of the next
 };
 
 const verdict* newest_verdict(const recovery_input& in) {
@@ -29,8 +56,8 @@ const verdict* newest_verdict(const recovery_input& in) {
 
 // Who can bring each tile to `step`: at it already or, where completing is allowed, one behind with the
 // gradient.
-std::vector<tile_holders> holders_at(const recovery_input& in, step_number step, bool may_complete) {
-  std::vector<tile_holders> tiles(in.tiles);
+tile_holders holders_at(const recovery_input& in, step_number step, bool may_complete) {
+  tile_holders holders;
   for (index n = 0; n < in.inventories.size(); ++n) {
     const auto& i = in.inventories[n];
     if (i.timeline != in.timeline) continue;
@@ -39,29 +66,35 @@ std::vector<tile_holders> holders_at(const recovery_input& in, step_number step,
       const bool is_there = t.version == step;
       const bool completes = may_complete && t.version + 1 == step && t.has_gradient;
       if (!is_there && !completes) continue;
-      tiles[t.tile.value].complete.push_back(n);
-      if (is_there && t.has_gradient) tiles[t.tile.value].reduced.push_back(n);
+      holders.complete.add(t.tile.value, n);
+      if (is_there && t.has_gradient) holders.reduced.add(t.tile.value, n);
     }
   }
-  return tiles;
+  holders.complete.group(in.tiles);
+  holders.reduced.group(in.tiles);
+  return holders;
 }
 
-bool all_held(const std::vector<tile_holders>& tiles) {
-  return std::all_of(tiles.begin(), tiles.end(), [](const auto& t) { return !t.complete.empty(); });
+bool all_held(const recovery_input& in, const tile_holders& holders) {
+  for (std::uint32_t t = 0; t < in.tiles; ++t)
+    if (holders.complete.of(t).empty()) return false;
+  return true;
 }
 
 // Whose inventories are those of the next members, sorted by incarnation: survivors of the effective plan,
 // and whoever is the last to hold a tile. What a learner holds beside them does not count: it is no member,
 // and will not be asked.
-std::vector<index> settle_members(const recovery_input& in, std::vector<tile_holders>& tiles) {
+std::vector<index> settle_members(const recovery_input& in, tile_holders& holders) {
   std::vector<char> chosen(in.inventories.size(), 0);
   for (index n = 0; n < in.inventories.size(); ++n)
     chosen[n] = in.inventories[n].timeline == in.timeline && in.effective.has_member(in.inventories[n].who);
   const auto is_chosen = [&](index n) { return chosen[n] != 0; };
-  for (const auto& t : tiles)
-    if (std::none_of(t.complete.begin(), t.complete.end(), is_chosen)) chosen[t.complete.front()] = 1;
-  for (auto& t : tiles)
-    for (auto* list : {&t.complete, &t.reduced}) std::erase_if(*list, std::not_fn(is_chosen));
+  for (std::uint32_t t = 0; t < in.tiles; ++t) {
+    const auto complete = holders.complete.of(t);
+    if (std::none_of(complete.begin(), complete.end(), is_chosen)) chosen[complete.front()] = 1;
+  }
+  holders.complete.keep_only(is_chosen);
+  holders.reduced.keep_only(is_chosen);
   std::vector<index> members;
   for (index n = 0; n < chosen.size(); ++n)
     if (is_chosen(n)) members.push_back(n);
@@ -114,7 +147,7 @@ class kept_blocks {
 };
 
 kept_blocks keep_blocks(const recovery_input& in, step_number next, const std::vector<index>& members,
-                        const std::vector<tile_holders>& tiles) {
+                        const tile_holders& holders) {
   kept_blocks kept(in, members.size());
   const auto counts = [&](const inventory_report& i) {
     return i.partials_step == next && i.timeline == in.timeline;
@@ -126,9 +159,9 @@ kept_blocks keep_blocks(const recovery_input& in, step_number next, const std::v
       for (const auto& b : i.blocks)
         if (b.status == status && kept.take(b.slots)) kept.by_member[m].push_back(b.slots);
     }
-  const auto is_open = [&](tile_id t) { return t.value < in.tiles && tiles[t.value].reduced.empty(); };
-  const auto open = static_cast<std::size_t>(
-      std::count_if(tiles.begin(), tiles.end(), [](const auto& t) { return t.reduced.empty(); }));
+  const auto is_open = [&](tile_id t) { return t.value < in.tiles && holders.reduced.of(t.value).empty(); };
+  std::size_t open = 0;
+  for (std::uint32_t t = 0; t < in.tiles; ++t) open += is_open(tile_id(t)) ? 1 : 0;
   std::map<block, std::vector<tile_id>> received;  // for which of the tiles that are not reduced yet
   for (const auto n : members) {
     const auto& i = in.inventories[n];
@@ -176,34 +209,35 @@ std::vector<std::uint32_t> weights_in(const recovery_input& in) {
 }
 
 tile_map assign_tiles(const recovery_input& in, const std::vector<index>& members,
-                      const std::vector<tile_holders>& tiles, std::vector<tile_id>& reduced) {
+                      const tile_holders& holders, std::vector<tile_id>& reduced) {
   std::vector<member_index> member_of(in.inventories.size());
   for (std::size_t m = 0; m < members.size(); ++m) member_of[members[m]] = static_cast<member_index>(m);
-  const auto to_members = [&](const std::vector<index>& list) {
-    std::vector<member_index> holders;
-    holders.reserve(list.size());
-    for (const auto n : list) holders.push_back(member_of[n]);
-    std::sort(holders.begin(), holders.end());
-    return holders;
+  const auto to_members = [&](std::span<const index> list, std::vector<member_index>& out) {
+    out.clear();
+    for (const auto n : list) out.push_back(member_of[n]);
+    std::sort(out.begin(), out.end());
   };
-  tile_map holders(tiles.size());
+  tile_map map(in.tiles);
   std::vector<std::uint64_t> owned(members.size());
+  std::vector<member_index> all, able;
   const auto weights = weights_in(in);
-  for (std::uint32_t t = 0; t < tiles.size(); ++t) {
-    const auto all = to_members(tiles[t].complete);
-    auto able = to_members(tiles[t].reduced);
-    std::vector<member_index> others;
-    std::set_difference(all.begin(), all.end(), able.begin(), able.end(), std::back_inserter(others));
-    if (able.empty()) std::swap(able, others);
-    if (!tiles[t].reduced.empty()) reduced.push_back(tile_id(t));
+  for (std::uint32_t t = 0; t < in.tiles; ++t) {
+    // Those with the gradient first, the owner at their head; if nobody has it, any holder may own the tile.
+    to_members(holders.complete.of(t), all);
+    to_members(holders.reduced.of(t), able);
+    if (!able.empty()) reduced.push_back(tile_id(t));
+    auto& ordered = map[t];
+    ordered.reserve(all.size());
+    ordered = able;
+    std::set_difference(all.begin(), all.end(), able.begin(), able.end(), std::back_inserter(ordered));
+    const auto end =
+        able.empty() ? ordered.end() : ordered.begin() + static_cast<std::ptrdiff_t>(able.size());
     const auto owner =
-        std::min_element(able.begin(), able.end(), [&](auto a, auto b) { return owned[a] < owned[b]; });
+        std::min_element(ordered.begin(), end, [&](auto a, auto b) { return owned[a] < owned[b]; });
     owned[*owner] += weights[t];
-    std::iter_swap(able.begin(), owner);
-    holders[t] = std::move(able);
-    holders[t].insert(holders[t].end(), others.begin(), others.end());
+    std::iter_swap(ordered.begin(), owner);
   }
-  return holders;
+  return map;
 }
 
 // Slots that a survivor has not begun are not lost. Where gradients are handed over as they come a survivor
@@ -218,12 +252,12 @@ std::uint32_t not_begun(const recovery_input& in, const std::vector<index>& surv
   return kept.found - before;
 }
 
-recovery_decision go_on(const recovery_input& in, step_number settled, std::vector<tile_holders> tiles,
-                        bool redoes, broken_rules broken) {
+recovery_decision go_on(const recovery_input& in, step_number settled, tile_holders holders, bool redoes,
+                        broken_rules broken) {
   recovery_decision d;
   auto& o = d.order;
-  const auto members = settle_members(in, tiles);
-  auto kept = keep_blocks(in, settled + 1, members, tiles);
+  const auto members = settle_members(in, holders);
+  auto kept = keep_blocks(in, settled + 1, members, holders);
   if (broken.has(rule::decide_by_inventory)) {
     // (the broken rule: what the plan says its members compute is taken for computed)
     for (const auto& m : in.effective.members)
@@ -235,7 +269,7 @@ recovery_decision go_on(const recovery_input& in, step_number settled, std::vect
   o.next.id = {in.at, 0};
   o.next.action = in.action;
   o.next.members = divide(in, candidates_of(in, members), kept);
-  o.next.holders = assign_tiles(in, members, tiles, o.reduced);
+  o.next.holders = assign_tiles(in, members, holders, o.reduced);
   o.settled = settled;
   o.orphans = kept.orphans;
   const auto idle = redoes ? 0 : not_begun(in, members, kept);
@@ -279,8 +313,8 @@ std::optional<recovery_decision> decide(const recovery_input& in, broken_rules b
 
   if (has_member) {
     const bool stands = !broken.has(rule::stand_by_verdict) || top == in.base;
-    if (const auto tiles = holders_at(in, top, true); stands && all_held(tiles)) {
-      auto d = go_on(in, top, tiles, false, broken);
+    if (auto holders = holders_at(in, top, true); stands && all_held(in, holders)) {
+      auto d = go_on(in, top, std::move(holders), false, broken);
       d.order.standing = top_verdict;
       if (broken.has(rule::keep_verdict) && d.order.standing && top > in.base) {
         d.order.standing->outcome.learning_rate *= 0.5F;
@@ -291,8 +325,8 @@ std::optional<recovery_decision> decide(const recovery_input& in, broken_rules b
       return d;
     }
     if (top > in.base && top_verdict) {
-      if (const auto tiles = holders_at(in, top - 1, false); all_held(tiles)) {
-        auto d = go_on(in, top - 1, tiles, true, broken);
+      if (auto holders = holders_at(in, top - 1, false); all_held(in, holders)) {
+        auto d = go_on(in, top - 1, std::move(holders), true, broken);
         if (!broken.has(rule::stand_by_verdict)) d.order.expected = top_verdict;
         d.how = settled_how::redone;
         d.reason = "step " + to_string(top) + " was decided but no survivor can complete it: it is redone";

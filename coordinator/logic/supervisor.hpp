@@ -198,6 +198,7 @@ class supervisor {
   }
   void send_to_all(const std::vector<incarnation>& everybody, coordinator_order order) {
     const auto shared = std::make_shared<const coordinator_order>(std::move(order));
+    out_.reserve(out_.size() + everybody.size());
     for (const auto& who : everybody) out_.push_back(effect::send{who, shared});
   }
   void note(event_kind kind, std::string subject, std::string reason,

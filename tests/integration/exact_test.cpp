@@ -18,7 +18,8 @@ TEST_CASE("three workers with uneven slots, two of them on one node, end with th
   chaos::cluster c;
   start(c, {{.name = "a", .devices = 2}, {.name = "b"}});
   c.submit(chaos::tiny_job().text());
-  CHECK(c.wait_finished().final_hash == tiny_hash());
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == tiny_hash());
   check_history(c, 40);
 }
 

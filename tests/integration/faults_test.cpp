@@ -37,7 +37,8 @@ TEST_CASE("two workers of three die at once") {
   start(c,
         {{.name = "a"}, {.name = "b", .fault = "kill:12:exchange"}, {.name = "c", .fault = "kill:12:vote"}});
   c.submit(chaos::tiny_job().text());
-  CHECK(c.wait_finished().final_hash == tiny_hash());
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == tiny_hash());
   check_history(c, 40);
 }
 
@@ -49,6 +50,7 @@ TEST_CASE("a node dies with both its workers, and another node takes over") {
   c.wait_step(10);
   c.kill_node("b");
   c.start_node({.name = "c"});
-  CHECK(c.wait_finished().final_hash == undisturbed_hash(job));
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == undisturbed_hash(job));
   check_history(c, 300);
 }

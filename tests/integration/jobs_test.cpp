@@ -80,8 +80,10 @@ TEST_CASE("a job that is stopped for a higher one goes on later to the same bits
   CHECK(stopped.last_checkpoint == stopped.step);  // nothing will be computed twice
   chaos::wait_until("the higher job to have both workers", patience, [&] { return serving(c, second) == 2; });
   CHECK(c.job(first).why == "needs 2 workers, 0 are free; 2 serve " + second + " (priority 5)");
-  CHECK(c.wait_finished(second, patience).final_hash == hash_alone(high));
-  CHECK(c.wait_finished(first, patience).final_hash == hash_alone(low));
+  const auto second_end = c.wait_finished(second, patience);
+  const auto first_end = c.wait_finished(first, patience);
+  CHECK(second_end.final_hash == hash_alone(high));
+  CHECK(first_end.final_hash == hash_alone(low));
   CHECK(has_event(c, "job_stopped", first));
 }
 
@@ -94,7 +96,8 @@ TEST_CASE("a job that cannot fit holds no worker and says what is missing, until
   CHECK(c.job(job).why == "needs 2 workers, 1 is free; a is draining");
   CHECK(serving(c, job) == 0);
   c.start_node({.name = "c"});
-  CHECK(c.wait_finished(job, patience).final_hash == tiny_hash());
+  const auto end = c.wait_finished(job, patience);
+  CHECK(end.final_hash == tiny_hash());
   for (const auto& w : c.workers())
     if (w.name == "a/0") CHECK(w.leaving.is_going);
 }

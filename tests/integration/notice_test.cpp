@@ -60,6 +60,7 @@ TEST_CASE("the last node that goes leaves a checkpoint, and another goes on from
   c.wait_event("checkpoint_committed");
   CHECK(c.node("a").wait(grace) == 0);
   c.start_node({.name = "b"});
-  CHECK(c.wait_finished().final_hash == undisturbed_hash(job));
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == undisturbed_hash(job));
   check_history(c, 600);
 }

@@ -31,7 +31,8 @@ TEST_CASE("a worker that sleeps longer than its lease is fenced when it wakes an
   start(c, {{.name = "a"}, {.name = "b", .fault = "stop:15:compute"}});
   auto sleeper = c.worker("b/0");
   c.submit(chaos::tiny_job().text());
-  CHECK(c.wait_finished().final_hash == tiny_hash());
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == tiny_hash());
   ::kill(static_cast<pid_t>(sleeper.pid), SIGCONT);
   chaos::wait_until("b/0 in a new life", chaos::cluster::default_limit, [&] {
     auto all = c.workers();

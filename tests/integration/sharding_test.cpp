@@ -67,7 +67,8 @@ TEST_CASE("an owner and its replica die together: from the checkpoint, to the sa
             {.name = "b", .fault = "kill:25:exchange"},
             {.name = "c"}});
   c.submit(sharded("parameters", 2).text());
-  CHECK(c.wait_finished().final_hash == tiny_hash());
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == tiny_hash());
   check_history(c, 40);
 }
 

@@ -66,7 +66,8 @@ TEST_CASE("a cluster over TLS that loses a worker ends with the bits of one with
   chaos::cluster c(over_tls());
   start(c, {{.name = "a"}, {.name = "b", .fault = "kill:15:exchange"}});
   c.submit(chaos::tiny_job().text());
-  CHECK(c.wait_finished().final_hash == tiny_hash());
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == tiny_hash());
   check_history(c, 40);
 }
 
@@ -78,7 +79,8 @@ TEST_CASE("a coordinator over TLS that dies is found again by its nodes and work
   c.wait_step(10);
   c.kill_coordinator();
   c.start_coordinator();
-  CHECK(c.wait_finished().final_hash == undisturbed_hash(job));
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == undisturbed_hash(job));
 }
 
 TEST_CASE("who is not of the cluster is refused at the coordinator's port and named in its log") {
@@ -123,7 +125,8 @@ TEST_CASE("who is not of the cluster is refused at the coordinator's port and na
 
   // And whoever does belong has not noticed.
   c.submit(chaos::tiny_job().text());
-  CHECK(c.wait_finished().final_hash == tiny_hash());
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == tiny_hash());
 }
 
 TEST_CASE("whoever connects and hangs up, or talks nonsense, ends nobody else's connection") {
@@ -141,7 +144,8 @@ TEST_CASE("whoever connects and hangs up, or talks nonsense, ends nobody else's 
     ::close(fd);
   }
   c.submit(chaos::tiny_job().text());
-  CHECK(c.wait_finished().final_hash == tiny_hash());
+  const auto end = c.wait_finished();
+  CHECK(end.final_hash == tiny_hash());
   for (const char* file : {"node-a.log", "node-b.log", "worker-a-0.log", "worker-b-0.log"})
     CHECK_MESSAGE(!says(text_of(c.folder() / "logs" / file), "connection to the coordinator broke"), file);
 }
