@@ -68,6 +68,12 @@ result<admin::receipt> admin_bridge::kill(const std::string& worker) {
 result<admin::receipt> admin_bridge::checkpoint_now(const std::string& job) {
   return call<admin::receipt>([job](auto& c) { return c.checkpoint_now(job, now()); });
 }
+result<admin::receipt> admin_bridge::collect_garbage(const std::string& job, bool dry_run) {
+  return call<admin::receipt>([=](auto& c) { return c.collect_garbage(job, dry_run); });
+}
+result<admin::receipt> admin_bridge::rebuild_index() {
+  return call<admin::receipt>([](auto& c) { return result<admin::receipt>(c.rebuild_index()); });
+}
 result<admin::receipt> admin_bridge::shutdown() {
   return call<admin::receipt>([](auto& c) { return c.shut_down(); });
 }

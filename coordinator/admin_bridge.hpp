@@ -33,6 +33,8 @@ class admin_bridge : public admin::admin_service {
                                std::optional<std::chrono::milliseconds> within) override;
   result<admin::receipt> kill(const std::string& worker) override;
   result<admin::receipt> checkpoint_now(const std::string& job) override;
+  result<admin::receipt> collect_garbage(const std::string& job, bool dry_run) override;
+  result<admin::receipt> rebuild_index() override;
   result<admin::receipt> shutdown() override;
   void audit(const admin::audit_entry& entry) override;
 

@@ -1,17 +1,25 @@
 #include "coordinator/checkpoint_keeper.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "actors/base/log.hpp"
+#include "storage/checkpoint_reader.hpp"
+#include "storage/tags.hpp"
 
 namespace perdura::coordinator {
 
-std::optional<std::vector<storage::tile_chunk>> chunk_collector::add(timeline_number timeline,
-                                                                     step_number step,
-                                                                     const storage::tile_chunk& chunk) {
+std::optional<chunk_collector::snapshot> chunk_collector::add(timeline_number timeline, step_number step,
+                                                              storage::reported_chunk reported) {
   auto& places = open_[{timeline, step}];
-  places.insert_or_assign({chunk.tile, chunk.kind}, chunk);
+  const place at{reported.chunk.tile, reported.chunk.kind};
+  places.insert_or_assign(at, std::move(reported));
   if (places.size() < tiles_ * storage::all_kinds.size()) return std::nullopt;
-  std::vector<storage::tile_chunk> all;
-  for (auto& [where, c] : places) all.push_back(std::move(c));
+  snapshot all;
+  for (auto& [where, c] : places) {
+    all.chunks.push_back(std::move(c.chunk));
+    std::move(c.bases.begin(), c.bases.end(), std::back_inserter(all.bases));
+  }
   open_.erase({timeline, step});
   return all;
 }
@@ -48,13 +56,30 @@ checkpoint_keeper::~checkpoint_keeper() {
   thread_.join();
 }
 
-void checkpoint_keeper::commit(storage::manifest m, std::uint32_t keep, std::vector<incarnation> live,
-                               done then) {
+void checkpoint_keeper::push(task t) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back({std::move(m), keep, std::move(live), std::move(then)});
+    waiting_.push_back(std::move(t));
   }
   changed_.notify_one();
+}
+
+void checkpoint_keeper::commit(storage::manifest m, storage::retention_policy policy,
+                               std::vector<incarnation> live, done then) {
+  push([m = std::move(m), policy, live = std::move(live), then = std::move(then)](auto& index) {
+    auto committed = index.commit(m);
+    if (committed)
+      if (const auto freed = index.retain(m.job, policy, live); !freed)
+        log::warn("old checkpoints stay: " + freed.failure().message);
+    return [m, then, committed] { then(m, committed); };
+  });
+}
+
+void checkpoint_keeper::tend(std::function<std::string(storage::checkpoint_index&)> work,
+                             std::function<void(const std::string&)> then) {
+  push([work = std::move(work), then = std::move(then)](auto& index) {
+    return [then, outcome = work(index)] { then(outcome); };
+  });
 }
 
 void checkpoint_keeper::work() {
@@ -62,19 +87,16 @@ void checkpoint_keeper::work() {
   for (;;) {
     changed_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    auto next = std::move(waiting_.front());
+    const auto next = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    result<void> committed;
+    std::function<void()> then;
     {
       const std::lock_guard index_lock(index_mutex_);
-      committed = index_->commit(next.contents);
-      if (committed && next.keep > 0)
-        if (const auto freed = index_->drop_older_than(next.contents.job, next.keep, next.live); !freed)
-          log::warn("old checkpoints stay: " + freed.failure().message);
+      then = next(*index_);
     }
     refresh();
-    next.then(next.contents, std::move(committed));
+    then();
     lock.lock();
   }
 }
@@ -107,6 +129,30 @@ std::vector<admin::checkpoint_info> checkpoint_keeper::list(const std::string& j
   for (const auto& c : known_)
     if (c.job == job) of_job.push_back(c);
   return of_job;
+}
+
+result<storage::manifest> checkpoint_keeper::fork(const std::string& from, storage::manifest as,
+                                                  step_number last) {
+  const auto refused = [&](const std::string& why) {
+    return error{errc::refused, "job " + as.job + " cannot start from " + from + ": " + why};
+  };
+  const std::lock_guard lock(index_mutex_);
+  const auto key = storage::find_checkpoint(index_->objects(), from);
+  if (!key) return refused(key.failure().message);
+  auto m = storage::read_manifest(index_->objects(), *key);
+  if (!m) return refused(m.failure().message);
+  if (m->tiles != as.tiles || m->arrays != as.arrays) return refused("it is of another model");
+  if (m->standing.step >= last)
+    return refused("it is of step " + to_string(m->standing.step) + ", and the job ends after step " +
+                   to_string(last));
+  as.standing = m->standing;
+  as.standing.timeline = {};  // older than all that this job will do
+  as.numeric_class = m->numeric_class;
+  as.tensors = std::move(m->tensors);
+  as.chunks = std::move(m->chunks);
+  as.bases = std::move(m->bases);
+  if (auto committed = index_->commit(as); !committed) return refused(committed.failure().message);
+  return as;
 }
 
 result<std::optional<storage::manifest>> checkpoint_keeper::newest(const std::string& job) {

@@ -24,17 +24,20 @@ namespace perdura::coordinator {
 class chunk_collector {
  public:
   explicit chunk_collector(std::size_t tiles) : tiles_(tiles) {}
+  struct snapshot {
+    std::vector<storage::tile_chunk> chunks;
+    std::vector<storage::chunk_record> bases;
+  };
   // All chunks of the snapshot, once this was the last that lacked. A second chunk for the same place
   // replaces the first: after a recovery another owner writes it.
-  std::optional<std::vector<storage::tile_chunk>> add(timeline_number timeline, step_number step,
-                                                      const storage::tile_chunk& chunk);
+  std::optional<snapshot> add(timeline_number timeline, step_number step, storage::reported_chunk reported);
   // Those that can no longer become complete: snapshots up to this one.
   std::vector<std::pair<timeline_number, step_number>> drop_until(timeline_number timeline, step_number step);
 
  private:
   using place = std::pair<tile_id, storage::chunk_kind>;
   std::size_t tiles_;
-  std::map<std::pair<timeline_number, step_number>, std::map<place, storage::tile_chunk>> open_;
+  std::map<std::pair<timeline_number, step_number>, std::map<place, storage::reported_chunk>> open_;
 };
 
 class checkpoint_keeper {
@@ -45,20 +48,24 @@ class checkpoint_keeper {
                                                          const std::filesystem::path& index);
   ~checkpoint_keeper();  // finishes the commit under way
 
-  // `then` is called on the keeper's thread. Afterwards older ones than the newest `keep` go.
-  void commit(storage::manifest m, std::uint32_t keep, std::vector<incarnation> live, done then);
+  // `then` is called on the keeper's thread. Afterwards what the policy does not keep goes.
+  void commit(storage::manifest m, storage::retention_policy policy, std::vector<incarnation> live,
+              done then);
+  // Runs between commits, on the keeper's thread, as `then` does.
+  void tend(std::function<std::string(storage::checkpoint_index&)> work,
+            std::function<void(const std::string&)> then);
   // From memory: the list as of the last commit.
   std::vector<admin::checkpoint_info> list(const std::string& job) const;
   // The newest of the job that is in order; reads the store.
   result<std::optional<storage::manifest>> newest(const std::string& job);
+  // The checkpoint `from` under the name of the job, of which `as` says all but the state: no chunk is
+  // copied. Error refused: there is none, it is of another model, or not of a step before `last`.
+  result<storage::manifest> fork(const std::string& from, storage::manifest as, step_number last);
 
  private:
-  struct task {
-    storage::manifest contents;
-    std::uint32_t keep{};
-    std::vector<incarnation> live;
-    done then;
-  };
+  // With the index; what it gives is called without.
+  using task = std::function<std::function<void()>(storage::checkpoint_index&)>;
+  void push(task t);
   explicit checkpoint_keeper(std::unique_ptr<storage::checkpoint_index> index);
   void work();
   void refresh();

@@ -10,6 +10,27 @@ namespace {
 
 constexpr std::size_t jobs_max = 10'000;
 
+std::string names_of(const std::vector<storage::checkpoint_key>& keys) {
+  std::string names;
+  for (const auto& key : keys)
+    names += (names.empty() ? "" : ", ") + to_string(key.step) + "." + to_string(key.timeline);
+  return names.empty() ? "no checkpoint" : "steps " + names;
+}
+
+std::string collected(storage::checkpoint_index& index, const std::string& job,
+                      const storage::retention_policy& policy, const std::vector<incarnation>& live,
+                      bool dry_run) {
+  if (dry_run) {
+    const auto keys = index.would_drop(job, policy);
+    return keys ? names_of(*keys) + " would be dropped" : keys.failure().message;
+  }
+  const auto report = index.retain(job, policy, live);
+  if (!report) return report.failure().message;
+  return names_of(report->dropped) + " dropped, " + std::to_string(report->packs_removed.size()) +
+         " packs of " + std::to_string(report->bytes_freed) + " bytes removed" +
+         (live.empty() ? "" : "; what snapshots under way may build on goes after the next checkpoint");
+}
+
 }  // namespace
 
 admin::submission coordinator_shell::submit(const std::string& text, const std::string& file) {
@@ -114,6 +135,37 @@ result<admin::receipt> coordinator_shell::checkpoint_now(const std::string& job,
     return error{errc::refused, "the job is paused; no step follows that could be saved"};
   (*run)->snapshot_now(now);
   return admin::receipt{"the next step but one is saved"};
+}
+
+result<admin::receipt> coordinator_shell::collect_garbage(const std::string& name, bool dry_run) {
+  const auto id = find_job(name);
+  if (!id) return id.failure();
+  const auto& c = jobs_.at(*id).config.checkpoint;
+  const storage::retention_policy policy{c.keep, c.keep_every_hours};
+  std::vector<incarnation> live;
+  for (const auto& [who, w] : workers_) live.push_back(who);
+  keeper_->tend([job = *id, policy, live,
+                 dry_run](auto& index) { return collected(index, job, policy, live, dry_run); },
+                [this, job = *id](const std::string& outcome) {
+                  around_.post([job, outcome](coordinator_shell& c) {
+                    c.note(job, {event_kind::store_tended, job, outcome, {}});
+                  });
+                });
+  return admin::receipt{dry_run ? "what would go is looked for" : "what is not kept goes"};
+}
+
+admin::receipt coordinator_shell::rebuild_index() {
+  keeper_->tend(
+      [](auto& index) -> std::string {
+        const auto rebuilt = index.rebuild_index();
+        return rebuilt ? "the index is rebuilt from the manifests" : rebuilt.failure().message;
+      },
+      [this](const std::string& outcome) {
+        around_.post([outcome](coordinator_shell& c) {
+          c.note("", {event_kind::store_tended, "index", outcome, {}});
+        });
+      });
+  return {"the index is made anew from manifests and tombstones"};
 }
 
 admin::receipt coordinator_shell::shut_down() {

@@ -328,10 +328,10 @@ void coordinator_shell::clear_away(const std::string& job) {
   place_soon();
 }
 
-void coordinator_shell::commit(storage::manifest m, std::uint32_t keep) {
+void coordinator_shell::commit(storage::manifest m, storage::retention_policy policy) {
   std::vector<incarnation> live;
   for (const auto& [who, w] : workers_) live.push_back(who);
-  keeper_->commit(std::move(m), keep, std::move(live),
+  keeper_->commit(std::move(m), policy, std::move(live),
                   [this](const storage::manifest& contents, result<void> done) {
                     around_.post([contents, done](coordinator_shell& c) {
                       if (auto* run = c.run_of(contents.job))

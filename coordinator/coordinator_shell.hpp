@@ -82,6 +82,8 @@ class coordinator_shell : private job_host {
                                time_point now);
   result<admin::receipt> kill(const std::string& worker);
   result<admin::receipt> checkpoint_now(const std::string& job, time_point now);
+  result<admin::receipt> collect_garbage(const std::string& job, bool dry_run);
+  admin::receipt rebuild_index();
   admin::receipt shut_down();
   void audit(const admin::audit_entry& entry);
 
@@ -116,7 +118,7 @@ class coordinator_shell : private job_host {
   void note(const std::string& job, const event& e) override;
   void kill_process(const incarnation& who, const std::string& why) override;
   void lose(const incarnation& who, const std::string& why, time_point now) override;
-  void commit(storage::manifest m, std::uint32_t keep) override;
+  void commit(storage::manifest m, storage::retention_policy policy) override;
   void ended(const std::string& job) override;
 
   // ---- jobs and their workers

@@ -186,6 +186,7 @@ admin::job_info coordinator_shell::info_of(const job_entry& entry) const {
     tell_progress(info, logic->state());
     tell_state(info, *logic);
     if (info.state == admin::job_state::running && !entry.lacks.empty()) info.why = entry.lacks;
+    if (info.state == admin::job_state::running && info.why.empty()) info.why = entry.run->warning();
     if (job.stopping) info.why = "it gives up its workers, with a checkpoint";
   } else {
     if (const auto state = journal_->state_of(job.id)) tell_progress(info, *state);

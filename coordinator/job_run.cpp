@@ -1,6 +1,7 @@
 #include "coordinator/job_run.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include "actors/base/log.hpp"
 #include "actors/base/version.hpp"
@@ -25,6 +26,14 @@ std::string hash_text(const std::vector<std::uint64_t>& tile_hashes) {
   return text;
 }
 
+// A digest of all that is trained, as it was saved.
+std::string trained_digest(const storage::manifest& m) {
+  std::string hashes;
+  for (const auto& c : m.chunks)
+    if (c.kind == storage::chunk_kind::parameters) hashes += to_string(c.record.hash);
+  return to_string(storage::hash_of(std::string_view(hashes)));
+}
+
 }  // namespace
 
 job_run::job_run(job_record& record, job_config config, job_run_options options, job_course& course,
@@ -36,7 +45,9 @@ job_run::job_run(job_record& record, job_config config, job_run_options options,
       journal_(memory),
       keeper_(keeper),
       host_(host),
-      watchdog_(options.step_timeout) {}
+      watchdog_(options.step_timeout),
+      saves_(std::chrono::seconds(config_.checkpoint.interval_s),
+             std::chrono::seconds(config_.checkpoint.promise_s)) {}
 
 void job_run::begin(time_point now) {
   if (!record_.tiles.empty()) make_supervisor(now);
@@ -47,8 +58,25 @@ void job_run::begin(time_point now) {
 result<restore_point> job_run::find_restore_point() {
   auto newest = keeper_.newest(record_.id);
   if (!newest) return newest.failure();
-  if (!*newest) return restore_point{};
+  if (!*newest && config_.start_from.empty()) return restore_point{};
+  if (!*newest) {
+    auto forked = keeper_.fork(config_.start_from, empty_manifest(), step_number(config_.steps));
+    if (!forked) return forked.failure();
+    *newest = std::move(*forked);
+  }
   return restore_point{{(*newest)->standing.step, (*newest)->standing.timeline}, (*newest)->standing};
+}
+
+// Says whose it is, but nothing of the state yet.
+storage::manifest job_run::empty_manifest() const {
+  storage::manifest m;
+  m.job = record_.id;
+  m.job_text = record_.text;
+  m.created_by = version_text("perdura-coordinator") + ", term " + to_string(options_.term);
+  m.created_unix_ms = static_cast<std::uint64_t>(unix_ms());
+  m.tiles = record_.tiles;
+  for (const auto kind : storage::all_kinds) m.arrays.push_back({kind, sizeof(float)});
+  return m;
 }
 
 void job_run::make_supervisor(time_point now) {
@@ -159,7 +187,17 @@ void job_run::tick(time_point now) {
   if (supervisor_) supervisor_->tick(now);
   run_effects(now);
   look_for_hung(now);
+  look_after_checkpoints(now);
   rest_if_possible(now);
+}
+
+void job_run::look_after_checkpoints(time_point now) {
+  const auto advice = saves_.tick(computes() && !stop_by_, now);
+  if (!advice.alarm.empty())
+    host_.note(record_.id, {event_kind::checkpoint_alarm, record_.id, advice.alarm, {}});
+  if (!advice.snapshot || !supervisor_) return;
+  supervisor_->snapshot_now(now);
+  run_effects(now);
 }
 
 void job_run::look_for_hung(time_point now) {
@@ -179,16 +217,35 @@ void job_run::look_for_hung(time_point now) {
   host_.lose(hung->who, hung->why, now);
 }
 
+// In packs that the checkpoint before did not need.
+std::uint64_t job_run::bytes_new_in(const storage::manifest& m) {
+  std::set<std::string> packs;
+  std::set<std::pair<std::string_view, std::uint64_t>> seen;
+  std::uint64_t bytes = 0;
+  for (const auto& c : m.chunks) {
+    const auto& r = c.record;
+    packs.insert(r.pack);
+    if (!saved_packs_.contains(r.pack) && seen.emplace(r.pack, r.offset).second) bytes += r.stored_size;
+  }
+  for (const auto& r : m.bases) packs.insert(r.pack);
+  saved_packs_ = std::move(packs);
+  return bytes;
+}
+
 void job_run::committed(const storage::manifest& m, const result<void>& done, time_point now) {
   if (!supervisor_) return;
   const auto step = m.standing.step;
   if (!done)
     return host_.note(record_.id,
                       {event_kind::checkpoint_dropped, to_string(step), done.failure().message, {}});
-  host_.note(record_.id, {event_kind::checkpoint_committed,
-                          to_string(step),
-                          std::to_string(m.total_bytes()) + " bytes are durable",
-                          {}});
+  const auto written = std::to_string(bytes_new_in(m));
+  host_.note(record_.id,
+             {event_kind::checkpoint_committed,
+              to_string(step),
+              std::to_string(m.total_bytes()) + " bytes are durable, " + written + " were written for them",
+              {{"bytes", std::to_string(m.total_bytes())}, {"written", written}}});
+  if (auto alarm = saves_.committed(step, trained_digest(m), now); !alarm.empty())
+    host_.note(record_.id, {event_kind::checkpoint_alarm, to_string(step), std::move(alarm), {}});
   for (const auto& [timeline, dropped] : collector_->drop_until(m.standing.timeline, step))
     host_.note(record_.id,
                {event_kind::checkpoint_dropped, to_string(dropped), "a newer one is complete", {}});
@@ -291,11 +348,11 @@ void job_run::run(const effect::note& e, time_point now) {
 void job_run::run(const effect::collect& e, time_point) {
   auto chunk = storage::from_report(e.chunk);
   if (!chunk) return log::warn(chunk.failure().message);
-  auto all = collector_->add(e.chunk.timeline, e.chunk.step, *chunk);
+  auto all = collector_->add(e.chunk.timeline, e.chunk.step, *std::move(chunk));
   if (!all) return;
   const auto v = verdicts_.find({e.chunk.timeline, e.chunk.step});
   const auto& newest = supervisor_->state().newest;
-  storage::manifest m;
+  auto m = empty_manifest();
   if (v != verdicts_.end())
     m.standing = v->second;
   else if (newest && newest->step == e.chunk.step && newest->timeline == e.chunk.timeline)
@@ -304,17 +361,12 @@ void job_run::run(const effect::collect& e, time_point) {
     return host_.note(
         record_.id,
         {event_kind::checkpoint_dropped, to_string(e.chunk.step), "its verdict is not on record", {}});
-  m.job = record_.id;
-  m.job_text = record_.text;
-  m.created_by = version_text("perdura-coordinator") + ", term " + to_string(options_.term);
-  m.created_unix_ms = static_cast<std::uint64_t>(unix_ms());
   m.at = supervisor_->state().at;
   m.numeric_class = supervisor_->state().numeric_class;
-  m.tiles = record_.tiles;
-  for (const auto kind : storage::all_kinds) m.arrays.push_back({kind, sizeof(float)});
-  m.chunks = std::move(*all);
+  m.chunks = std::move(all->chunks);
+  m.bases = std::move(all->bases);
   storage::sort_chunks(m);
-  host_.commit(std::move(m), config_.checkpoint.keep);
+  host_.commit(std::move(m), {config_.checkpoint.keep, config_.checkpoint.keep_every_hours});
 }
 
 void job_run::run(const effect::kill& e, time_point) { host_.kill_process(e.who, e.why); }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "coordinator/checkpoint_keeper.hpp"
 #include "coordinator/job_course.hpp"
 #include "coordinator/journal.hpp"
+#include "coordinator/logic/checkpoint_watch.hpp"
 #include "coordinator/logic/supervisor.hpp"
 #include "coordinator/logic/watchdog.hpp"
 
@@ -29,7 +31,7 @@ class job_host {
   virtual void kill_process(const incarnation& who, const std::string& why) = 0;
   virtual void lose(const incarnation& who, const std::string& why, time_point now) = 0;
   // Comes back as job_run::committed.
-  virtual void commit(storage::manifest m, std::uint32_t keep) = 0;
+  virtual void commit(storage::manifest m, storage::retention_policy policy) = 0;
   // It has ended, or rests and holds nothing that could be lost: its record says which. The run is still
   // busy: let it go later.
   virtual void ended(const std::string& job) = 0;
@@ -90,12 +92,17 @@ class job_run {
   bool can_spare(const incarnation& who) const;
   // False: it waits for workers, or for one that loads it.
   bool computes() const;
+  // What is wrong with its checkpoints; empty: nothing.
+  const std::string& warning() const { return saves_.warning(); }
 
  private:
   void make_supervisor(time_point now);
   result<restore_point> find_restore_point();
+  storage::manifest empty_manifest() const;
   void on_verdict(const verdict_report& r, time_point now);
   void look_for_hung(time_point now);
+  void look_after_checkpoints(time_point now);
+  std::uint64_t bytes_new_in(const storage::manifest& m);
   void rest_if_possible(time_point now);
   void run_effects(time_point now);
   void run(const effect::persist& e, time_point now);
@@ -120,6 +127,8 @@ class job_run {
   std::optional<time_point> stop_by_;  // without its checkpoint then
   std::optional<chunk_collector> collector_;
   std::map<std::pair<timeline_number, step_number>, verdict> verdicts_;  // recent, for manifests
+  checkpoint_watch saves_;
+  std::set<std::string> saved_packs_;  // that the newest checkpoint needs
 };
 
 }  // namespace perdura::coordinator

@@ -53,11 +53,24 @@ result<void> checkpoint_reader::load(tile_id tile, chunk_kind kind, std::span<st
   if (chunk == nullptr)
     return error{errc::not_found, "checkpoint " + to_string(manifest_.key()) + " has no tile " +
                                       to_string(tile) + " " + to_string(kind)};
-  auto file = pack(chunk->record.pack);
-  if (!file) return at_chunk(*chunk, file.failure());
-  if (auto read = (*file)->read(chunk->kind, chunk->record, out); !read)
-    return at_chunk(*chunk, read.failure());
+  if (auto read = load(chunk->record, out); !read) return at_chunk(*chunk, read.failure());
   return {};
+}
+
+result<void> checkpoint_reader::load(const chunk_record& record, std::span<std::byte> out) {
+  const auto chain = manifest_.chain_of(record);
+  std::vector<std::byte> base;
+  std::vector<std::byte> next;
+  for (auto at = chain.rbegin(); at != chain.rend(); ++at) {
+    auto file = pack((*at)->pack);
+    if (!file) return file.failure();
+    next.resize((*at)->decoded_size);
+    if (auto read = (*file)->read(**at, next, base); !read) return read;
+    std::swap(base, next);
+  }
+  auto file = pack(record.pack);
+  if (!file) return file.failure();
+  return (*file)->read(record, out, base);
 }
 
 result<std::vector<std::byte>> checkpoint_reader::load_tile(tile_id tile) {
@@ -87,11 +100,28 @@ std::vector<std::string> checkpoint_reader::verify() {
 }
 
 result<void> checkpoint_reader::check_headers() {
-  for (const auto& chunk : manifest_.chunks) {
-    auto file = pack(chunk.record.pack);
-    if (!file) return at_chunk(chunk, file.failure());
-    if (auto checked = (*file)->check(chunk.kind, chunk.record); !checked)
-      return at_chunk(chunk, checked.failure());
+  const auto check = [&](const chunk_record& record) -> result<void> {
+    auto file = pack(record.pack);
+    if (!file) return file.failure();
+    return (*file)->check(record);
+  };
+  for (const auto& chunk : manifest_.chunks)
+    if (auto checked = check(chunk.record); !checked) return at_chunk(chunk, checked.failure());
+  for (const auto& base : manifest_.bases)
+    if (auto checked = check(base); !checked)
+      return error{checked.failure().code, "base " + to_string(base.hash) + " of checkpoint " +
+                                               to_string(manifest_.key()) + ": " + checked.failure().message};
+  return {};
+}
+
+result<void> checkpoint_reader::check_headers(const chunk_record& record) {
+  auto file = pack(record.pack);
+  if (!file) return file.failure();
+  if (auto checked = (*file)->check(record); !checked) return checked;
+  for (const auto* base : manifest_.chain_of(record)) {
+    file = pack(base->pack);
+    if (!file) return file.failure();
+    if (auto checked = (*file)->check(*base); !checked) return checked;
   }
   return {};
 }

@@ -26,12 +26,16 @@ class checkpoint_reader {
   // Fills `out`, which has the array's size in bytes; every byte is verified. An error says which tile, file
   // and offset; `out` then holds garbage.
   result<void> load(tile_id tile, chunk_kind kind, std::span<std::byte> out);
+  // One of its chunks or bases, and whatever that builds on.
+  result<void> load(const chunk_record& record, std::span<std::byte> out);
   // All arrays of a tile, one after the other, as trainer::install_tile takes them.
   result<std::vector<std::byte>> load_tile(tile_id tile);
   // Reads and verifies everything; gives one line for each chunk that is not right.
   std::vector<std::string> verify();
   // That each chunk is where the manifest says, by its record's header alone; the first that is not is named.
   result<void> check_headers();
+  // The same of one of its chunks or bases, and of whatever that builds on.
+  result<void> check_headers(const chunk_record& record);
 
  private:
   result<const pack_reader*> pack(const std::string& name);

@@ -101,7 +101,14 @@ const char* to_string(chunk_kind kind) {
   return "unknown";
 }
 
-const char* to_string(chunk_codec codec) { return codec == chunk_codec::raw ? "raw" : "unknown"; }
+const char* to_string(chunk_codec codec) {
+  switch (codec) {
+    case chunk_codec::raw: return "raw";
+    case chunk_codec::planes: return "planes";
+    case chunk_codec::delta: return "delta";
+  }
+  return "unknown";
+}
 
 std::optional<chunk_kind> parse_kind(std::string_view text) {
   for (const chunk_kind kind : all_kinds)
@@ -116,12 +123,14 @@ std::optional<chunk_kind> parse_kind(std::uint8_t number) {
 }
 
 std::optional<chunk_codec> parse_codec(std::string_view text) {
-  if (text == to_string(chunk_codec::raw)) return chunk_codec::raw;
+  for (const chunk_codec codec : all_codecs)
+    if (text == to_string(codec)) return codec;
   return std::nullopt;
 }
 
 std::optional<chunk_codec> parse_codec(std::uint8_t number) {
-  if (number == static_cast<std::uint8_t>(chunk_codec::raw)) return chunk_codec::raw;
+  for (const chunk_codec codec : all_codecs)
+    if (number == static_cast<std::uint8_t>(codec)) return codec;
   return std::nullopt;
 }
 

@@ -1,6 +1,7 @@
 #include "storage/manifest.hpp"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 namespace perdura::storage {
@@ -57,18 +58,59 @@ result<void> validate_tensors(const manifest& m) {
   return {};
 }
 
+result<void> validate_record(const chunk_record& r, const std::string& what) {
+  if (!parse_pack_name(r.pack)) return invalid("the pack of " + what + " has no name of a pack");
+  if (!parse_codec(static_cast<std::uint8_t>(r.codec)))
+    return invalid("the codec of " + what + " is unknown");
+  if (r.stored_size > chunk_bytes_max || r.decoded_size > chunk_bytes_max)
+    return invalid(what + " is larger than a chunk may be");
+  if (r.codec == chunk_codec::raw && r.stored_size != r.decoded_size)
+    return invalid(what + " is raw, but its two sizes differ");
+  if ((r.codec == chunk_codec::delta) != r.base.has_value())
+    return invalid(what + " has to name a base if it is a delta, and only then");
+  return {};
+}
+
 result<void> validate_chunk(const tile_chunk& c, std::uint64_t size_expected) {
   const std::string what = "tile " + to_string(c.tile) + " " + to_string(c.kind);
-  if (!parse_pack_name(c.record.pack)) return invalid("the pack of " + what + " has no name of a pack");
-  if (!parse_codec(static_cast<std::uint8_t>(c.record.codec)))
-    return invalid("the codec of " + what + " is unknown");
   if (c.record.decoded_size != size_expected)
     return invalid(what + " has " + std::to_string(c.record.decoded_size) + " bytes; expected " +
                    std::to_string(size_expected));
-  if (c.record.stored_size > chunk_bytes_max || size_expected > chunk_bytes_max)
-    return invalid(what + " is larger than a chunk may be");
-  if (c.record.codec == chunk_codec::raw && c.record.stored_size != c.record.decoded_size)
-    return invalid(what + " is raw, but its two sizes differ");
+  return validate_record(c.record, what);
+}
+
+// Every delta finds its base, of its own size, within the longest chain allowed; and no base is there for
+// nothing.
+result<void> validate_bases(const manifest& m) {
+  for (std::size_t i = 0; i < m.bases.size(); ++i) {
+    const std::string what = "base " + to_string(m.bases[i].hash);
+    if (i > 0 && m.bases[i - 1].hash >= m.bases[i].hash) return invalid("its bases are not in order");
+    if (auto valid = validate_record(m.bases[i], what); !valid) return valid;
+  }
+  std::vector<std::size_t> length(m.bases.size(), 0);  // of the chain that ends with the base; 0: not known
+  const auto follow = [&](const chunk_record& from) -> result<void> {
+    std::vector<std::size_t> walked;
+    std::size_t known = 0;
+    for (const chunk_record* r = &from; r->base;) {
+      const chunk_record* next = m.find_base(*r->base);
+      if (next == nullptr) return invalid("the base " + to_string(*r->base) + " of a delta is missing");
+      if (next->decoded_size != r->decoded_size)
+        return invalid("the base " + to_string(next->hash) + " is of another size than what builds on it");
+      const auto at = static_cast<std::size_t>(next - m.bases.data());
+      if ((known = length[at]) != 0) break;
+      walked.push_back(at);
+      if (walked.size() > chain_length_max) break;
+      r = next;
+    }
+    if (walked.size() + known > chain_length_max)
+      return invalid("more than " + std::to_string(chain_length_max) + " deltas build on each other");
+    for (auto at = walked.rbegin(); at != walked.rend(); ++at) length[*at] = ++known;
+    return {};
+  };
+  for (const auto& c : m.chunks)
+    if (auto valid = follow(c.record); !valid) return valid;
+  for (std::size_t i = 0; i < m.bases.size(); ++i)
+    if (length[i] == 0) return invalid("nothing builds on the base " + to_string(m.bases[i].hash));
   return {};
 }
 
@@ -101,6 +143,17 @@ std::uint64_t manifest::total_bytes() const {
   return sum;
 }
 
+std::uint64_t manifest::stored_bytes() const {
+  std::set<std::pair<std::string_view, std::uint64_t>> seen;
+  std::uint64_t sum = 0;
+  const auto add = [&](const chunk_record& r) {
+    if (seen.emplace(r.pack, r.offset).second) sum += r.stored_size;
+  };
+  for (const auto& c : chunks) add(c.record);
+  for (const auto& r : bases) add(r);
+  return sum;
+}
+
 const tile_chunk* manifest::find(tile_id tile, chunk_kind kind) const {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const std::size_t at = tile.value * arrays.size() + i;
@@ -109,7 +162,27 @@ const tile_chunk* manifest::find(tile_id tile, chunk_kind kind) const {
   return nullptr;
 }
 
+const chunk_record* manifest::find_base(const content_hash& hash) const {
+  const auto at = std::lower_bound(bases.begin(), bases.end(), hash,
+                                   [](const chunk_record& r, const content_hash& h) { return r.hash < h; });
+  return at == bases.end() || at->hash != hash ? nullptr : &*at;
+}
+
+std::vector<const chunk_record*> manifest::chain_of(const chunk_record& record) const {
+  std::vector<const chunk_record*> chain;
+  for (const chunk_record* r = &record; r->base && chain.size() < chain_length_max;) {
+    r = find_base(*r->base);
+    if (r == nullptr) break;
+    chain.push_back(r);
+  }
+  return chain;
+}
+
 void sort_chunks(manifest& m) {
+  const auto by_hash = [](const chunk_record& a, const chunk_record& b) { return a.hash < b.hash; };
+  std::stable_sort(m.bases.begin(), m.bases.end(), by_hash);
+  const auto same = [](const chunk_record& a, const chunk_record& b) { return a.hash == b.hash; };
+  m.bases.erase(std::unique(m.bases.begin(), m.bases.end(), same), m.bases.end());
   std::sort(m.chunks.begin(), m.chunks.end(), [](const tile_chunk& a, const tile_chunk& b) {
     return std::tie(a.tile, a.kind) < std::tie(b.tile, b.kind);
   });
@@ -126,7 +199,8 @@ result<void> validate(const manifest& m) {
   if (auto valid = validate_tiles(m); !valid) return valid;
   if (auto valid = validate_arrays(m); !valid) return valid;
   if (auto valid = validate_tensors(m); !valid) return valid;
-  return validate_coverage(m);
+  if (auto valid = validate_coverage(m); !valid) return valid;
+  return validate_bases(m);
 }
 
 }  // namespace perdura::storage

@@ -1,5 +1,6 @@
 // A checkpoint: one immutable object that says which chunks are the state, in global coordinates. It is
-// written last; the checkpoint exists when it does.
+// written last; the checkpoint exists when it does. Chunks may have been written for an earlier checkpoint
+// of this job or of another; of deltas, all that they build on is named too.
 //
 // Text: one line of JSON (fields always in the same order, hashes and bit patterns as hexadecimal digits,
 // floating point as bits so that a NaN survives), then one line "sha256 <hash of the first line without its
@@ -54,15 +55,21 @@ struct manifest {
   std::vector<state_array> arrays;
   std::vector<tensor_entry> tensors;  // may be empty
   std::vector<tile_chunk> chunks;     // by tile, then in the order of `arrays`: one for each
+  std::vector<chunk_record> bases;    // sorted; those that deltas of these and of `chunks` need, no others
   bool operator==(const manifest&) const = default;
 
   checkpoint_key key() const { return {job, standing.timeline, standing.step}; }
-  std::uint64_t total_bytes() const;  // decoded
+  std::uint64_t total_bytes() const;   // decoded
+  std::uint64_t stored_bytes() const;  // of the different chunks that it needs, bases too
   // Checked by validate() to exist for each tile and array.
   const tile_chunk* find(tile_id tile, chunk_kind kind) const;
+  const chunk_record* find_base(const content_hash& hash) const;
+  // What has to be decoded before the record can be, nearest first. Of a valid manifest's records.
+  std::vector<const chunk_record*> chain_of(const chunk_record& record) const;
 };
 
-// Puts chunks, as they were reported, into the manifest's order.
+// Puts chunks and bases, as they were reported, into the manifest's order; of a base that is named twice the
+// first stays.
 void sort_chunks(manifest& m);
 
 // Each tile and array exactly once, sizes that fit, names and counts in their limits. Errors say which.

@@ -1,5 +1,6 @@
 // The text of a manifest. Reading collects the first error instead of throwing, so that the list of fields
 // reads like the format.
+#include <algorithm>
 #include <bit>
 #include <boost/json.hpp>
 #include <cstdio>
@@ -40,10 +41,31 @@ json::object write(const verdict& v) {
           {"skips_in_a_row", o.skips_in_a_row}};
 }
 
-json::array write(const tile_chunk& c) {
-  const chunk_record& r = c.record;
-  return {c.tile.value,         to_string(c.kind), to_string(r.codec), to_string(r.hash),
-          json::string(r.pack), r.offset,          r.stored_size,      r.decoded_size};
+// The names of packs are long and few.
+std::vector<std::string_view> packs_of(const manifest& m) {
+  std::vector<std::string_view> packs;
+  for (const auto& c : m.chunks) packs.push_back(c.record.pack);
+  for (const auto& r : m.bases) packs.push_back(r.pack);
+  std::sort(packs.begin(), packs.end());
+  packs.erase(std::unique(packs.begin(), packs.end()), packs.end());
+  return packs;
+}
+
+json::array write(const chunk_record& r, const std::vector<std::string_view>& packs) {
+  const auto pack = std::lower_bound(packs.begin(), packs.end(), r.pack) - packs.begin();
+  return {to_string(r.codec),
+          to_string(r.hash),
+          pack,
+          r.offset,
+          r.stored_size,
+          r.decoded_size,
+          r.base ? to_string(*r.base) : std::string()};
+}
+
+json::array write(const tile_chunk& c, const std::vector<std::string_view>& packs) {
+  json::array row{c.tile.value, to_string(c.kind)};
+  for (auto& item : write(c.record, packs)) row.push_back(std::move(item));
+  return row;
 }
 
 template <class Items, class Write>
@@ -55,6 +77,7 @@ json::array write_all(const Items& items, Write write_one) {
 }
 
 std::string encode_body(const manifest& m) {
+  const auto packs = packs_of(m);
   const json::object o{
       {"format", format_name},
       {"version", manifest_format_version},
@@ -79,7 +102,9 @@ std::string encode_body(const manifest& m) {
                  [](const auto& t) {
                    return json::array{t.name, json::array(t.shape.begin(), t.shape.end()), t.first};
                  })},
-      {"chunks", write_all(m.chunks, [](const auto& c) { return write(c); })}};
+      {"packs", write_all(packs, [](const auto name) { return json::string(name); })},
+      {"chunks", write_all(m.chunks, [&](const auto& c) { return write(c, packs); })},
+      {"bases", write_all(m.bases, [&](const auto& r) { return write(r, packs); })}};
   return json::serialize(o);
 }
 
@@ -194,18 +219,31 @@ verdict read_verdict(value_reader& r, const json::value& v) {
   return out;
 }
 
-tile_chunk read_chunk(value_reader& r, const json::value& v) {
-  const auto& a = r.items(v, "chunks", 8);
+constexpr std::size_t record_items = 7;
+
+// From its first item on.
+chunk_record read_record(value_reader& r, const json::value* a, const std::vector<std::string>& packs,
+                         std::string_view name) {
+  chunk_record record;
+  record.codec = r.unwrap(parse_codec(r.text(a[0], name, 32)), name);
+  record.hash = r.unwrap(parse_hash(r.text(a[1], name, 64)), name);
+  const auto pack = r.number<std::size_t>(a[2], name);
+  if (pack >= packs.size()) return r.fail(name, "name a pack that there is not"), chunk_record{};
+  record.pack = packs[pack];
+  record.offset = r.number<std::uint64_t>(a[3], name);
+  record.stored_size = r.number<std::uint64_t>(a[4], name);
+  record.decoded_size = r.number<std::uint64_t>(a[5], name);
+  if (const auto base = r.text(a[6], name, 64); !base.empty()) record.base = r.unwrap(parse_hash(base), name);
+  return record;
+}
+
+tile_chunk read_chunk(value_reader& r, const json::value& v, const std::vector<std::string>& packs) {
+  const auto& a = r.items(v, "chunks", 2 + record_items);
   if (r.has_failed()) return {};
   tile_chunk c;
   c.tile = tile_id(r.number<std::uint32_t>(a[0], "chunks"));
   c.kind = r.unwrap(parse_kind(r.text(a[1], "chunks", 32)), "chunks: kind");
-  c.record.codec = r.unwrap(parse_codec(r.text(a[2], "chunks", 32)), "chunks: codec");
-  c.record.hash = r.unwrap(parse_hash(r.text(a[3], "chunks", 64)), "chunks: hash");
-  c.record.pack = r.text(a[4], "chunks", 64);
-  c.record.offset = r.number<std::uint64_t>(a[5], "chunks");
-  c.record.stored_size = r.number<std::uint64_t>(a[6], "chunks");
-  c.record.decoded_size = r.number<std::uint64_t>(a[7], "chunks");
+  c.record = read_record(r, &a[2], packs, "chunks");
   return c;
 }
 
@@ -244,9 +282,17 @@ manifest read_manifest(value_reader& r, const json::value& v) {
   for (const auto& item : r.items(r.field(v, "tensors"), "tensors", 0, manifest_tensors_max))
     m.tensors.push_back(read_tensor(r, item));
   const std::size_t chunks_max = manifest_tiles_max * all_kinds.size();
+  std::vector<std::string> packs;
+  for (const auto& item : r.items(r.field(v, "packs"), "packs", 0, chunks_max))
+    packs.emplace_back(r.text(item, "packs", 64));
   for (const auto& item : r.items(r.field(v, "chunks"), "chunks", 0, chunks_max)) {
-    m.chunks.push_back(read_chunk(r, item));
+    m.chunks.push_back(read_chunk(r, item, packs));
     if (r.has_failed()) break;
+  }
+  for (const auto& item : r.items(r.field(v, "bases"), "bases", 0, chunks_max * chain_length_max)) {
+    const auto& a = r.items(item, "bases", record_items);
+    if (r.has_failed()) break;
+    m.bases.push_back(read_record(r, &a[0], packs, "bases"));
   }
   return m;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "storage/codec.hpp"
 #include "storage/crc32c.hpp"
 #include "storage/pack_frame.hpp"
 
@@ -21,9 +22,20 @@ pack_writer::pack_writer(std::filesystem::path folder, incarnation who, pack_opt
     : folder_(std::move(folder)), who_(who), options_(options) {}
 
 result<chunk_record> pack_writer::append(chunk_kind kind, std::span<const std::byte> bytes) {
-  if (bytes.size() > chunk_bytes_max)
-    return error{errc::invalid_argument, "a chunk of " + std::to_string(bytes.size()) +
+  return append(kind, chunk_codec::raw, bytes, hash_of(bytes), bytes.size());
+}
+
+result<chunk_record> pack_writer::append(chunk_kind kind, chunk_codec codec, std::span<const std::byte> bytes,
+                                         const content_hash& hash, std::uint64_t decoded_size) {
+  if (decoded_size > chunk_bytes_max || bytes.size() > chunk_bytes_max)
+    return error{errc::invalid_argument, "a chunk of " + std::to_string(decoded_size) +
                                              " bytes is larger than " + std::to_string(chunk_bytes_max)};
+  std::optional<content_hash> base;
+  if (codec == chunk_codec::delta) {
+    auto named = base_of(bytes);
+    if (!named) return named.failure();
+    base = *named;
+  }
   if (is_condemned()) return error{errc::io, condemned_};
   const std::uint64_t frame_bytes = record_header_bytes + bytes.size() + record_trailer_bytes;
   if (file_.is_open() && end_ > pack_header_bytes && end_ + frame_bytes > options_.bytes_max) {
@@ -33,7 +45,7 @@ result<chunk_record> pack_writer::append(chunk_kind kind, std::span<const std::b
   if (!file_.is_open())
     if (auto started = start(); !started) return started.failure();
 
-  const chunk_record record{hash_of(bytes), name_, end_, bytes.size(), bytes.size(), chunk_codec::raw};
+  const chunk_record record{hash, name_, end_, bytes.size(), decoded_size, codec, base};
   const auto header =
       encode_record_header({kind, record.codec, record.stored_size, record.decoded_size, record.hash});
   const auto trailer = encode_checksum(crc32c(bytes));
@@ -123,31 +135,49 @@ result<record_header> pack_reader::read_header(std::uint64_t offset, std::uint64
   return header;
 }
 
-result<void> pack_reader::check(chunk_kind kind, const chunk_record& record) const {
+result<void> pack_reader::check(const chunk_record& record) const {
   auto file_bytes = size_of(file_, path_);
   if (!file_bytes) return file_bytes.failure();
   auto header = read_header(record.offset, *file_bytes);
   if (!header) return header.failure();
-  if (header->kind != kind || header->hash != record.hash || header->stored_size != record.stored_size ||
+  if (header->hash != record.hash || header->stored_size != record.stored_size ||
       header->decoded_size != record.decoded_size || header->codec != record.codec)
-    return corrupt(record.offset, "another chunk lies here: " + std::string(to_string(header->kind)) + " " +
-                                      to_string(header->hash) + ", wanted " + to_string(kind) + " " +
-                                      to_string(record.hash));
+    return corrupt(record.offset, "another chunk lies here: " + to_string(header->hash) + " (" +
+                                      to_string(header->codec) + "), wanted " + to_string(record.hash) +
+                                      " (" + to_string(record.codec) + ")");
   return {};
 }
 
-result<void> pack_reader::read(chunk_kind kind, const chunk_record& record, std::span<std::byte> out) const {
-  if (record.decoded_size != out.size())
-    return error{errc::invalid_argument, path_.string() + " at offset " + std::to_string(record.offset) +
-                                             ": the chunk has " + std::to_string(record.decoded_size) +
-                                             " bytes, asked for were " + std::to_string(out.size())};
-  if (auto checked = check(kind, record); !checked) return checked;
+result<void> pack_reader::read_payload(const chunk_record& record, std::span<std::byte> out) const {
   const std::uint64_t payload_at = record.offset + record_header_bytes;
   if (auto read = read_exact(file_, payload_at, out, path_); !read) return read;
   std::array<std::byte, record_trailer_bytes> trailer;
   if (auto read = read_exact(file_, payload_at + out.size(), trailer, path_); !read) return read;
   if (decode_checksum(trailer) != crc32c(out))
     return corrupt(record.offset, "the checksum of the chunk's bytes does not fit");
+  return {};
+}
+
+result<void> pack_reader::read(const chunk_record& record, std::span<std::byte> out,
+                               std::span<const std::byte> base) const {
+  if (record.decoded_size != out.size())
+    return error{errc::invalid_argument, path_.string() + " at offset " + std::to_string(record.offset) +
+                                             ": the chunk has " + std::to_string(record.decoded_size) +
+                                             " bytes, asked for were " + std::to_string(out.size())};
+  if (auto checked = check(record); !checked) return checked;
+  if (record.codec == chunk_codec::raw) {
+    if (auto read = read_payload(record, out); !read) return read;
+  } else {
+    std::vector<std::byte> stored(record.stored_size);  // no more than the file has: see check()
+    if (auto read = read_payload(record, stored); !read) return read;
+    if (record.codec == chunk_codec::delta) {
+      const auto named = base_of(stored);
+      if (!named || *named != record.base)
+        return corrupt(record.offset, "the delta is to another base than its manifest says");
+    }
+    if (auto decoded = decode_chunk(record.codec, stored, base, out); !decoded)
+      return corrupt(record.offset, decoded.failure().message);
+  }
   if (hash_of(out) != record.hash)
     return corrupt(record.offset, "the hash of the chunk's bytes does not fit");
   return {};
@@ -180,8 +210,17 @@ pack_scan pack_reader::scan(const std::function<void(chunk_kind, const chunk_rec
       found.why = read.failure().message;
       break;
     }
-    visit(header->kind, {header->hash, to_string(header_.name), offset, header->stored_size,
-                         header->decoded_size, header->codec});
+    chunk_record record{header->hash,         to_string(header_.name), offset,      header->stored_size,
+                        header->decoded_size, header->codec,           std::nullopt};
+    if (header->codec == chunk_codec::delta) {
+      const auto base = base_of(payload);
+      if (!base) {
+        found.why = corrupt(offset, base.failure().message).message;
+        break;
+      }
+      record.base = *base;
+    }
+    visit(header->kind, record);
     ++found.records;
     found.valid_bytes = offset + record_header_bytes + payload.size() + record_trailer_bytes;
   }

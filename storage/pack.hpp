@@ -26,7 +26,7 @@
 
 namespace perdura::storage {
 
-inline constexpr std::uint32_t pack_format_version = 1;
+inline constexpr std::uint32_t pack_format_version = 2;
 inline constexpr std::uint32_t pack_header_bytes = 64;
 inline constexpr std::uint32_t record_header_bytes = 64;
 inline constexpr std::uint32_t record_trailer_bytes = 4;
@@ -64,8 +64,11 @@ class pack_writer {
 
   // Ends the pack, condemned or not; the next append starts another one, for `purpose`.
   void begin(const pack_purpose& purpose);
-  // Written, but not durable before sync() has succeeded.
+  // Written, but not durable before sync() has succeeded. The kind is for people: equal bytes are one chunk.
   result<chunk_record> append(chunk_kind kind, std::span<const std::byte> bytes);
+  // `stored` are the bytes of `decoded_size` others, of that hash, by a codec.
+  result<chunk_record> append(chunk_kind kind, chunk_codec codec, std::span<const std::byte> stored,
+                              const content_hash& hash, std::uint64_t decoded_size);
   // Makes durable all that was appended. A failed write or fsync condemns the pack, for what the disk then
   // holds is unknown (the kernel drops dirty pages of a failed fsync): append and sync fail from then on.
   result<void> sync();
@@ -103,9 +106,11 @@ class pack_reader {
   static result<pack_reader> open(const std::filesystem::path& folder, const std::string& name);
 
   // Reads the record's header alone: it is there, whole, and says what `record` says.
-  result<void> check(chunk_kind kind, const chunk_record& record) const;
-  // Fills `out`, which is of the decoded size; verifies checksum and hash. After an error it holds garbage.
-  result<void> read(chunk_kind kind, const chunk_record& record, std::span<std::byte> out) const;
+  result<void> check(const chunk_record& record) const;
+  // Fills `out`, which is of the decoded size; verifies checksum and hash. Of a delta, `base` is what
+  // record.base names, decoded. After an error it holds garbage.
+  result<void> read(const chunk_record& record, std::span<std::byte> out,
+                    std::span<const std::byte> base = {}) const;
   // Visits each whole record with a right checksum; stops at the first that is not, and says why.
   pack_scan scan(const std::function<void(chunk_kind, const chunk_record&)>& visit) const;
 
@@ -113,6 +118,7 @@ class pack_reader {
 
  private:
   pack_reader(file_descriptor file, std::filesystem::path path, const pack_header& header);
+  result<void> read_payload(const chunk_record& record, std::span<std::byte> out) const;
   result<record_header> read_header(std::uint64_t offset, std::uint64_t file_bytes) const;
   error corrupt(std::uint64_t offset, const std::string& why) const;
 

@@ -57,7 +57,7 @@ result<pack_header> decode_pack_header(const header_bytes& bytes) {
                                              ", this build reads version " +
                                              std::to_string(pack_format_version)};
   if (get<std::uint32_t>(bytes, 12) != pack_header_bytes || get<std::uint32_t>(bytes, 56) != 0)
-    return error{errc::corrupt, "the file's header has fields that version 1 does not have"};
+    return error{errc::corrupt, "the file's header has fields that this version does not have"};
   return pack_header{
       {{get<std::uint64_t>(bytes, 16), get<std::uint64_t>(bytes, 24)}, get<std::uint32_t>(bytes, 32)},
       {get<std::uint64_t>(bytes, 48), timeline_number(get<std::uint32_t>(bytes, 36)),
@@ -81,7 +81,7 @@ result<record_header> decode_record_header(const header_bytes& bytes) {
   if (get<std::uint32_t>(bytes, 0) != record_magic) return error{errc::corrupt, "no record begins here"};
   if (!is_sealed(bytes)) return error{errc::corrupt, "the checksum of the record's header does not fit"};
   if (get<std::uint16_t>(bytes, 4) != record_header_bytes || get<std::uint32_t>(bytes, 56) != 0)
-    return error{errc::corrupt, "the record's header has fields that version 1 does not have"};
+    return error{errc::corrupt, "the record's header has fields that this version does not have"};
   const auto kind = parse_kind(get<std::uint8_t>(bytes, 6));
   const auto codec = parse_codec(get<std::uint8_t>(bytes, 7));
   if (!kind || !codec) return error{errc::corrupt, "the record has an unknown kind or codec"};

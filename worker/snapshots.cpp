@@ -4,9 +4,24 @@
 
 namespace perdura::worker {
 
-snapshots::snapshots(const std::string& store, incarnation self,
+namespace {
+
+storage::writer_options options_of(const checkpoint_config& how) {
+  storage::writer_options o;
+  o.may_compress = how.codec != "raw";
+  o.chain_max = how.deltas;
+  return o;
+}
+
+}  // namespace
+
+snapshots::snapshots(const std::string& store, incarnation self, const checkpoint_config& how,
                      std::function<void(std::vector<chunk_report>)> report)
-    : self_(self), report_(std::move(report)), writer_(store, self), thread_([this] { work(); }) {}
+    : self_(self),
+      bytes_per_s_(how.write_mb_per_s * 1e6),
+      report_(std::move(report)),
+      writer_(store, self, options_of(how)),
+      thread_([this] { work(); }) {}
 
 snapshots::~snapshots() {
   {
@@ -49,6 +64,14 @@ void snapshots::work() {
   }
 }
 
+void snapshots::rest(std::uint64_t bytes_before) {
+  if (bytes_per_s_ <= 0) return;
+  const std::chrono::duration<double> pause(static_cast<double>(writer_.bytes_written() - bytes_before) /
+                                            bytes_per_s_);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, pause, [&] { return ending_; });
+}
+
 void snapshots::write(const piece& p) {
   const auto& [key, at] = p.of_attempt;
   if (writing_ != p.of_attempt) {
@@ -59,11 +82,14 @@ void snapshots::write(const piece& p) {
     writer_.begin(key);
   }
   if (failed_) return;
-  auto chunks = writer_.append_tile(p.tile, p.state.bytes());
+  const auto before = writer_.bytes_written();
+  auto chunks = writer_.append_tile(p.tile, p.state);
+  rest(before);
   auto done = chunks ? result<void>{} : result<void>{chunks.failure()};
   if (chunks) {
     for (const auto& c : *chunks)
-      written_.push_back(storage::to_report(c, self_, key.timeline, at, key.step));
+      written_.push_back(
+          storage::to_report(c, writer_.bases_of(c.record), self_, key.timeline, at, key.step));
     if (++tiles_written_ == p.of) done = writer_.finish();
   }
   if (!done) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actors/base/blob.hpp"
+#include "actors/base/config.hpp"
 #include "actors/base/control.hpp"
 #include "storage/checkpoint_writer.hpp"
 
@@ -21,7 +22,7 @@ namespace perdura::worker {
 class snapshots {
  public:
   // `report` is called on the writer's thread.
-  snapshots(const std::string& store, incarnation self,
+  snapshots(const std::string& store, incarnation self, const checkpoint_config& how,
             std::function<void(std::vector<chunk_report>)> report);
   ~snapshots();
   snapshots(const snapshots&) = delete;
@@ -42,8 +43,10 @@ class snapshots {
   };
   void work();
   void write(const piece& p);
+  void rest(std::uint64_t bytes_before);
 
   const incarnation self_;
+  const double bytes_per_s_;  // 0: not limited
   const std::function<void(std::vector<chunk_report>)> report_;
   storage::checkpoint_writer writer_;
   std::optional<attempt> writing_;  // the writer's thread alone

@@ -164,8 +164,8 @@ void worker_shell::job_loaded(const std::string& id, job_config config, std::uni
   attempts_.clear();
   const auto tiles = static_cast<std::uint32_t>(trainer_->tiles().size());
   logic_ = std::make_unique<step_protocol>(options_.self, config_, tiles, out_);
-  snapshots_ =
-      std::make_unique<snapshots>(job_->store, options_.self, [this](std::vector<chunk_report> chunks) {
+  snapshots_ = std::make_unique<snapshots>(
+      job_->store, options_.self, config_.checkpoint, [this](std::vector<chunk_report> chunks) {
         around_.post([chunks = std::move(chunks), number = job_number_](worker_shell& w) {
           if (w.job_number_ != number) return;
           w.chunks_ = chunks;
@@ -431,10 +431,13 @@ void worker_shell::run(effect::restore& e) {
 
 void worker_shell::run(effect::snapshot& e) {
   const storage::checkpoint_key key{job_->job, logic_->timeline(), e.step};
-  on_lane([e](trainer& t) { return t.copy_tile(e.tile); },
-          [e, key, at = logic_->promised()](worker_shell& w, blob state) {
-            w.snapshots_->add(key, at, e.tile, e.of, std::move(state), e.step.value == w.config_.steps);
-          });
+  const auto keep = [this, number = job_number_, e, key, at = logic_->promised()](blob state) {
+    around_.post([number, e, key, at, state](worker_shell& w) {
+      if (w.job_number_ == number)
+        w.snapshots_->add(key, at, e.tile, e.of, state, e.step.value == w.config_.steps);
+    });
+  };
+  lane_.run([made = trainer_, e, keep] { made->copy_tile_later(e.tile, keep); });
 }
 
 void worker_shell::run(effect::finish& e) {

@@ -198,6 +198,7 @@ const char* to_string(rule r) {
     case rule::drop_fenced: return "drop_fenced";
     case rule::await_release: return "await_release";
     case rule::hear_left_out: return "hear_left_out";
+    case rule::heed_involved: return "heed_involved";
     case rule::excuse_sleep: return "excuse_sleep";
     case rule::count_: break;
   }

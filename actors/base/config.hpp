@@ -48,7 +48,13 @@ struct optimizer_config {
 
 struct checkpoint_config {
   std::uint64_t interval_steps = 100;
-  std::uint32_t keep = 3;  // newest ones kept
+  std::uint32_t interval_s = 0;        // also after so long; 0: no
+  std::uint32_t keep = 3;              // newest ones kept
+  std::uint32_t keep_every_hours = 0;  // and the first of each so many hours; 0: none
+  std::string codec = "auto";          // or "raw"
+  std::uint32_t deltas = 8;            // on top of each other
+  std::uint32_t write_mb_per_s = 0;    // of each worker; 0: as fast as it goes
+  std::uint32_t promise_s = 900;       // without a checkpoint for so long there is an alarm; 0: none
 };
 
 struct elastic_config {
@@ -83,6 +89,7 @@ struct job_config {
   std::string sharding = "replicated";  // a sharding_level by name
   std::uint32_t replicas = 2;           // holders of each tile where state is sharded, owner included
   std::int32_t priority = 0;            // of two jobs that want the same workers the higher goes first
+  std::string start_from;  // a checkpoint of another job, as perdura ckpt names it; empty: the seed
   model_config model;
   data_config data;
   batch_config batch;

@@ -13,7 +13,7 @@
 
 namespace perdura {
 
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 struct endpoint {
   std::string host;
@@ -137,7 +137,18 @@ struct released_report {
   plan_id plan;  // the one that it has left, or given tiles up under
 };
 
-// A worker's tile is durable in its pack. Everything needed to write the manifest's line.
+// Where a chunk lies: storage::chunk_record.
+struct stored_chunk {
+  std::array<std::uint8_t, 32> hash{};  // of the decoded bytes
+  std::string pack;
+  std::uint64_t offset{};
+  std::uint64_t stored_size{};
+  std::uint64_t decoded_size{};
+  std::uint8_t codec{};  // storage::chunk_codec
+};
+
+// A worker's tile is durable, in its pack or in an older one that has the same bytes. Everything needed to
+// write the manifest's line.
 struct chunk_report {
   incarnation who;
   timeline_number timeline;
@@ -145,10 +156,8 @@ struct chunk_report {
   step_number step;
   tile_id tile;
   std::uint8_t kind{};  // which array of the tile: storage::chunk_kind
-  std::array<std::uint8_t, 32> hash{};
-  std::string pack;
-  std::uint64_t offset{};
-  std::uint64_t size{};
+  stored_chunk chunk;
+  std::vector<stored_chunk> bases;  // what a delta builds on, nearest first
 };
 
 // All state at the last step, hashed tile by tile.

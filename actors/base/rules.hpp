@@ -44,6 +44,7 @@ enum class rule : std::uint8_t {
   drop_fenced,    // nothing that a fenced life says counts
   await_release,  // no proposal before all leavers of the last have let go
   hear_left_out,  // whoever promised and was left out is told
+  heed_involved,  // a broken link counts only between those that the plan needs
   excuse_sleep,   // the time that the coordinator itself slept is nobody's silence
   count_,
 };

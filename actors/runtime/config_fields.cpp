@@ -55,6 +55,26 @@ broken_rule too_short(const char* longer, std::chrono::milliseconds is, const ch
               " (" + text(static_cast<std::uint64_t>(than.count())) + ")"};
 }
 
+void append_checkpoint(config_table& t, checkpoint_config& c) {
+  section(t, "checkpoint")
+      .number("interval_steps", &c.interval_steps, 1, steps_most, "steps",
+              "what losing all workers costs at most")
+      .number("interval_s", &c.interval_s, 0, 1e6, "s",
+              "also when so long has passed since the last one; 0: by steps alone")
+      .number("keep", &c.keep, 1, 1000, "checkpoints",
+              "the newest; the others are deleted, but for tagged ones")
+      .number("keep_every_hours", &c.keep_every_hours, 0, 10000, "hours",
+              "also keep the first of each so many hours; 0: none")
+      .text("codec", &c.codec, {"auto", "raw"},
+            "auto: of each kind of chunk the codec that pays; raw: bytes as they are")
+      .number("deltas", &c.deltas, 0, 64, "checkpoints",
+              "that build on each other as differences before one is whole again: smaller, but more to read")
+      .number("write_mb_per_s", &c.write_mb_per_s, 0, 1e6, "MB/s",
+              "of each worker, to the store; 0: not limited")
+      .number("promise_s", &c.promise_s, 0, 1e7, "s",
+              "an alarm when a job that computes has had no checkpoint for so long; 0: none");
+}
+
 }  // namespace
 
 config_table fields_of(job_config& j) {
@@ -73,7 +93,11 @@ config_table fields_of(job_config& j) {
               "of each tile where state is divided, in different failure domains; with 2 or more no single "
               "failure costs a step")
       .number("priority", &j.priority, -1000, 1000, "",
-              "of two jobs that want the same workers the higher goes first");
+              "of two jobs that want the same workers the higher goes first")
+      .text("start_from", &j.start_from, {},
+            "a checkpoint of the same model: JOB, JOB@STEP or JOB:TAG. The job goes on from its step, "
+            "whatever the "
+            "sharding and the workers were; empty: from the seed");
   section(t, "model")
       .text("kind", &j.model.kind, {"dit"}, "diffusion transformer with adaLN-Zero")
       .number("width", &j.model.width, 8, 8192, "", "of the residual stream; a multiple of heads")
@@ -111,10 +135,7 @@ config_table fields_of(job_config& j) {
       .number("weight_decay", &j.optimizer.weight_decay, 0, 1, "", "decoupled")
       .number("clip_norm", &j.optimizer.clip_norm, 0, 1e9, "", "largest gradient norm; 0: not clipped")
       .number("ema_decay", &j.optimizer.ema_decay, 0, 0.999999, "", "of the averaged weights that sample");
-  section(t, "checkpoint")
-      .number("interval_steps", &j.checkpoint.interval_steps, 1, steps_most, "steps",
-              "what losing all workers costs at most")
-      .number("keep", &j.checkpoint.keep, 1, 1000, "checkpoints", "the newest, the others are deleted");
+  append_checkpoint(t, j.checkpoint);
   section(t, "elastic")
       .number("min_workers", &j.elastic.min_workers, 1, 1024, "workers", "with fewer the job waits")
       .number("max_workers", &j.elastic.max_workers, 0, 100000, "workers",

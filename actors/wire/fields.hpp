@@ -125,9 +125,11 @@ PERDURA_WIRE_STRUCT(verdict_report, 0, &verdict_report::who, &verdict_report::ob
 PERDURA_WIRE_STRUCT(link_complaint, 0, &link_complaint::who, &link_complaint::about, &link_complaint::at,
                     &link_complaint::why)
 PERDURA_WIRE_STRUCT(released_report, 0, &released_report::who, &released_report::plan)
+PERDURA_WIRE_STRUCT(stored_chunk, 0, &stored_chunk::hash, &stored_chunk::pack, &stored_chunk::offset,
+                    &stored_chunk::stored_size, &stored_chunk::decoded_size, &stored_chunk::codec)
 PERDURA_WIRE_STRUCT(chunk_report, 0, &chunk_report::who, &chunk_report::timeline, &chunk_report::at,
-                    &chunk_report::step, &chunk_report::tile, &chunk_report::kind, &chunk_report::hash,
-                    &chunk_report::pack, &chunk_report::offset, &chunk_report::size)
+                    &chunk_report::step, &chunk_report::tile, &chunk_report::kind, &chunk_report::chunk,
+                    &chunk_report::bases)
 PERDURA_WIRE_STRUCT(final_report, 0, &final_report::who, &final_report::timeline, &final_report::step,
                     &final_report::tile_hashes)
 PERDURA_WIRE_STRUCT(job_ready, 0, &job_ready::who, &job_ready::job, &job_ready::numeric_class,

@@ -146,6 +146,7 @@ void world::run_effect(coordinator_process& c, const coordinator::effects_item& 
           [&](const ce::note& x) {
             trace("  " + std::string(to_string(x.what.kind)) + " " + x.what.subject + ": " + x.what.reason);
             check_note(c, x.what);
+            if (x.what.kind == coordinator::event_kind::worker_left) let_links_go(x.what);
           },
           [&](const ce::collect& x) {
             if (c.logic->is_fenced(x.chunk.who)) fail("a fenced worker's chunk was counted");
@@ -159,6 +160,16 @@ void world::run_effect(coordinator_process& c, const coordinator::effects_item& 
           [&](const ce::end& x) { end_job(x); },
       },
       item);
+}
+
+// The shell tells a worker that has left, and the others, to hold no links to each other any more.
+void world::let_links_go(const coordinator::event& left) {
+  for (const auto& [key, value] : left.fields) {
+    if (key != "incarnation") continue;
+    const auto seat = processes_[index_of(parse_incarnation(value))]->seat;
+    for (std::uint32_t other = 0; other < seats_max; ++other)
+      if (other != seat) break_link(seat, other);
+  }
 }
 
 void world::end_job(const ce::end& x) {

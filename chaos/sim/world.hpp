@@ -209,6 +209,7 @@ class world {
   void hear(coordinator_process& c, const worker_message& m);
   void lose(coordinator_process& c, const incarnation& who, const std::string& why);
   void collect_chunk(coordinator_process& c, const chunk_report& chunk);
+  void let_links_go(const coordinator::event& left);
   void tick(coordinator_process& c);
   void check_leases(coordinator_process& c);
   void end_job(const coordinator::effect::end& x);

@@ -241,6 +241,9 @@ interface Operator {
   kill @5 (worker :Text) -> Reply(Receipt);
   checkpointNow @6 (job :Text) -> Reply(Receipt);
   shutdown @7 () -> Reply(Receipt);
+  # Both go on in the background; how they end is an event, store_tended.
+  collectGarbage @8 (job :Text, dryRun :Bool) -> Reply(Receipt);
+  rebuildIndex @9 () -> Reply(Receipt);
 }
 
 struct Submission {

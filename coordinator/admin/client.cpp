@@ -87,6 +87,12 @@ class remote final : public admin_api {
   result<receipt> checkpoint_now(const std::string& job) override {
     return ask<receipt>(of_job(operator_->checkpointNowRequest(), job));
   }
+  result<receipt> collect_garbage(const std::string& job, bool dry_run) override {
+    auto request = of_job(operator_->collectGarbageRequest(), job);
+    request.setDryRun(dry_run);
+    return ask<receipt>(std::move(request));
+  }
+  result<receipt> rebuild_index() override { return ask<receipt>(operator_->rebuildIndexRequest()); }
   result<receipt> shutdown() override { return ask<receipt>(operator_->shutdownRequest()); }
 
  private:

@@ -139,6 +139,17 @@ class operator_ final : public schema::Operator::Server {
   kj::Promise<void> checkpointNow(CheckpointNowContext c) override {
     return write(c, "checkpoint", c.getParams().getJob(), &admin_api::checkpoint_now);
   }
+  kj::Promise<void> collectGarbage(CollectGarbageContext c) override {
+    const auto job = checked_name(c.getParams().getJob(), "job");
+    audited(c, "collect garbage", job ? *job : "",
+            job ? shared_.service.collect_garbage(*job, c.getParams().getDryRun())
+                : result<receipt>(job.failure()));
+    return kj::READY_NOW;
+  }
+  kj::Promise<void> rebuildIndex(RebuildIndexContext c) override {
+    audited(c, "rebuild the index", "", shared_.service.rebuild_index());
+    return kj::READY_NOW;
+  }
   kj::Promise<void> shutdown(ShutdownContext c) override {
     audited(c, "shutdown", "", shared_.service.shutdown());
     return kj::READY_NOW;

@@ -219,6 +219,9 @@ class admin_api {
   virtual result<receipt> drain(const std::string& name, std::optional<std::chrono::milliseconds> within) = 0;
   virtual result<receipt> kill(const std::string& worker) = 0;
   virtual result<receipt> checkpoint_now(const std::string& job) = 0;
+  // Both go on in the background; how they end is an event, store_tended.
+  virtual result<receipt> collect_garbage(const std::string& job, bool dry_run) = 0;
+  virtual result<receipt> rebuild_index() = 0;
   virtual result<receipt> shutdown() = 0;
 };
 

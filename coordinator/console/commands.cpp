@@ -19,6 +19,7 @@ constexpr std::size_t job_file_bytes_max = 1u << 20;
 constexpr std::uint32_t steps_page = 50000;
 // Short, so that Ctrl-C is noticed between two.
 constexpr std::uint32_t follow_wait_ms = 1000;
+constexpr int tend_waits = 30;
 
 // ---- reads
 // -------------------------------------------------------------------------------------------------
@@ -155,6 +156,28 @@ result<void> run_kill(invocation& call) { return tell(call, call.api.kill(call.a
 result<void> run_checkpoint_now(invocation& call) {
   return tell(call, call.api.checkpoint_now(call.args.job));
 }
+// Both work on in the background: their outcome is the next event of its kind.
+result<void> tend(invocation& call, const std::function<result<receipt>()>& ask) {
+  const auto status = call.api.status();
+  if (!status) return status.failure();
+  const auto asked = ask();
+  if (!asked) return asked.failure();
+  event_query query{.after = status->last_event, .limit = 200, .wait_ms = follow_wait_ms};
+  for (int i = 0; i < tend_waits && !call.interrupted(); ++i) {
+    const auto page = call.api.events(query);
+    if (!page) return page.failure();
+    for (const auto& e : page->events)
+      if (e.kind == "store_tended") return tell(call, receipt{e.reason});
+    query.after = page->next;
+  }
+  return tell(call, receipt{asked->note + "; it is still at work, perdura events will say how it ended"});
+}
+result<void> run_gc(invocation& call) {
+  return tend(call, [&] { return call.api.collect_garbage(call.args.job, call.args.dry_run); });
+}
+result<void> run_rebuild_index(invocation& call) {
+  return tend(call, [&] { return call.api.rebuild_index(); });
+}
 result<void> run_shutdown(invocation& call) { return tell(call, call.api.shutdown()); }
 
 result<std::string> read_file(const std::string& name) {
@@ -197,6 +220,10 @@ result<void> run_submit(invocation& call) {
 void no_options(CLI::App&, arguments&) {}
 void job_option(CLI::App& app, arguments& args) {
   app.add_option("JOB", args.job, "its id or name; default: the job that runs, else the newest");
+}
+void gc_options(CLI::App& app, arguments& args) {
+  job_option(app, args);
+  app.add_flag("--dry-run", args.dry_run, "only say what would go");
 }
 void plan_options(CLI::App& app, arguments& args) {
   auto& o = args.plan;
@@ -253,6 +280,17 @@ void kill_options(CLI::App& app, arguments& args) {
   app.add_option("WORKER", args.name, "a worker (node-1/0)")->required();
 }
 
+// A command that needs no coordinator, but the folder of a store.
+template <void (*Declare)(CLI::App&, store_options&), result<void> (*Run)(const store_options&, renderer&)>
+command on_store(const char* name, const char* help) {
+  return {name,
+          help,
+          [](CLI::App& app, arguments& args) { Declare(app, args.store); },
+          [](invocation&) { return result<void>(); },
+          [](const arguments&) { return true; },
+          [](const arguments& args, renderer& view) { return Run(args.store, view); }};
+}
+
 }  // namespace
 
 const std::vector<command>& commands() {
@@ -275,6 +313,17 @@ const std::vector<command>& commands() {
       {"kill", "kill a worker's process; the job recovers", kill_options, run_kill},
       {"ckpt list", "checkpoints of a job", job_option, run_checkpoints},
       {"ckpt now", "write a checkpoint at the next step", job_option, run_checkpoint_now},
+      on_store<show_options, run_ckpt_show>("ckpt show", "what a checkpoint holds, takes and shares"),
+      on_store<diff_options, run_ckpt_diff>("ckpt diff",
+                                            "how far each tensor has moved between two checkpoints"),
+      on_store<verify_options, run_ckpt_verify>("ckpt verify", "read every byte of a checkpoint, or of all"),
+      {"ckpt gc", "delete what the job's retention does not keep, and what nothing needs", gc_options,
+       run_gc},
+      {"ckpt rebuild-index", "make the coordinator's index anew from the store", no_options,
+       run_rebuild_index},
+      on_store<du_options, run_ckpt_du>("ckpt du", "what checkpoints take, together and each alone"),
+      on_store<tag_options, run_ckpt_tag>("ckpt tag", "name a checkpoint; it is kept until the tag is gone"),
+      on_store<untag_options, run_ckpt_untag>("ckpt untag", "take a tag away"),
       {"shutdown", "end the coordinator; nodes and workers end with it", no_options, run_shutdown},
   };
   return all;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/console/checkpoints.hpp"
 #include "coordinator/console/exit_code.hpp"
 #include "coordinator/console/plan_file.hpp"
 #include "coordinator/console/render.hpp"
@@ -25,10 +26,12 @@ struct arguments {
   std::string file;
   bool follow = false;
   bool watch = false;
+  bool dry_run = false;
   std::uint64_t after = 0;
   std::uint32_t count = 20;
   std::uint64_t steps_from = 0;
   plan_file_options plan;
+  store_options store;
   const CLI::App* chosen = nullptr;  // the command, to ask which options were given
 
   bool given(const char* option) const { return chosen->count(option) > 0; }

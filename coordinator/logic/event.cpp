@@ -36,6 +36,8 @@ const char* to_string(event_kind k) {
     case event_kind::drain_blocked: return "drain_blocked";
     case event_kind::worker_slow: return "worker_slow";
     case event_kind::workers_apart: return "workers_apart";
+    case event_kind::checkpoint_alarm: return "checkpoint_alarm";
+    case event_kind::store_tended: return "store_tended";
   }
   return "unknown";
 }

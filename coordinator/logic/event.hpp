@@ -41,6 +41,8 @@ enum class event_kind : std::uint8_t {
   drain_blocked,
   worker_slow,
   workers_apart,
+  checkpoint_alarm,
+  store_tended,
 };
 const char* to_string(event_kind k);
 

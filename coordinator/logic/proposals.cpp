@@ -46,7 +46,8 @@ void supervisor::take_effect() {
        "named by the verdict of step " + to_string(state_.newest->step));
   for (const auto& r : std::exchange(released_early_, {})) {
     send(r.who, released_ack{r.plan});
-    note(event_kind::worker_left, name_of(r.who), "it has handed over all that it held");
+    note(event_kind::worker_left, name_of(r.who), "it has handed over all that it held",
+         {{"incarnation", to_string(r.who)}});
   }
   for (const auto& m : state_.current.members)
     if (!before.has_member(m.who))
@@ -66,7 +67,8 @@ void supervisor::on_released(const released_report& r, time_point now) {
   if (const auto d = drains_.find(r.who); d != drains_.end()) d->second.deadline.reset();  // in time
   look_ = true;
   persist();
-  note(event_kind::worker_left, name_of(r.who), "it has handed over all that it held");
+  note(event_kind::worker_left, name_of(r.who), "it has handed over all that it held",
+       {{"incarnation", to_string(r.who)}});
   propose_if_wanted(now);
 }
 

@@ -357,6 +357,10 @@ void supervisor::on_adopted(const plan_adopted& a, time_point now) {
 
 void supervisor::on_complaint(const link_complaint& c, time_point now) {
   if (c.at != state_.at || !workers_.contains(c.who)) return;
+  // Who has left is told to let its links go, and that may be noticed before the verdict that let it leave.
+  if (!broken(rule::heed_involved) && stage_ == stage::running &&
+      (!is_involved(c.who) || !is_involved(c.about)))
+    return;
   if (stage_ == stage::reconnecting) complaint_ = c;  // dealt with when all are back
   if (stage_ != stage::running && stage_ != stage::recovering) return;
   const auto link = link_between(c.who, c.about);

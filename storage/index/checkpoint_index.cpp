@@ -114,6 +114,7 @@ result<void> checkpoint_index::commit(manifest m) {
   if (!known) return known.failure();
   if (*known) return {};
   if (auto indexed = put_rows(m); !indexed) return indexed;
+  ++commits_;
   options_.at_stage(index_stage::indexed);
   return {};
 }

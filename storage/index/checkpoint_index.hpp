@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,12 +20,13 @@
 #include "actors/base/result.hpp"
 #include "storage/manifest.hpp"
 #include "storage/object_folder.hpp"
+#include "storage/retention_policy.hpp"
 
 namespace perdura::storage {
 
 class rocks_store;
 
-inline constexpr std::uint32_t checkpoint_index_format_version = 1;
+inline constexpr std::uint32_t checkpoint_index_format_version = 2;
 
 enum class index_stage {
   manifest_put,
@@ -83,14 +85,23 @@ class checkpoint_index {
   // Where a chunk of these contents lies, if anywhere.
   result<std::optional<chunk_record>> find_chunk(const content_hash& hash) const;
 
-  // Keeps the newest `keep` (at least 1) that are in order; everything older goes, then every pack that no
-  // checkpoint refers to and that was written for one older than all that are kept. The pack to which a
-  // `live` incarnation may still append stays.
-  result<retention_report> drop_older_than(const std::string& job, std::size_t keep,
-                                           std::span<const incarnation> live);
+  // Keeps what the policy and tags want; everything else goes, then every pack that no checkpoint refers to
+  // and that was written for one older than the last ones kept. The pack to which a `live` incarnation may
+  // still append stays. While any lives, the snapshot under way may build on what has just become garbage:
+  // packs go with the first call after a further commit, when it is committed or dropped.
+  result<retention_report> retain(const std::string& job, const retention_policy& policy,
+                                  std::span<const incarnation> live);
+  result<retention_report> drop_older_than(const std::string& job, std::uint32_t keep,
+                                           std::span<const incarnation> live) {
+    return retain(job, {keep, 0}, live);
+  }
+  // What retain() would drop now.
+  result<std::vector<checkpoint_key>> would_drop(const std::string& job,
+                                                 const retention_policy& policy) const;
 
   // Everything anew from manifests and tombstones; one batch.
   result<void> rebuild_index();
+  const object_folder& objects() const { return objects_; }
   // Reads every byte.
   result<verification> verify(const checkpoint_key& key) const;
 
@@ -99,11 +110,14 @@ class checkpoint_index {
                    checkpoint_index_options options);
   result<void> repair();
   result<void> finish_deletions();
+  result<std::vector<retention_candidate>> candidates(const std::string& job) const;
+  result<void> spare_tagged(std::vector<checkpoint_key>& condemned);
   result<void> put_rows(const manifest& m);
   result<void> remove_rows(std::span<const checkpoint_key> keys);
   result<void> erase(std::span<const checkpoint_key> keys);
   result<void> sweep_packs(const checkpoint_key& oldest_kept, std::span<const incarnation> live,
                            retention_report& report);
+  bool may_go(const std::string& pack, bool at_once);
   result<std::vector<checkpoint_key>> keys(const std::string& job) const;
   bool is_in_order(const checkpoint_key& key) const;
   result<bool> all_manifests_counted() const;
@@ -112,6 +126,8 @@ class checkpoint_index {
   object_folder objects_;
   std::unique_ptr<rocks_store> rows_;
   checkpoint_index_options options_;
+  std::uint64_t commits_ = 0;                       // of this life
+  std::map<std::string, std::uint64_t> condemned_;  // packs found to be garbage, and after which commit
 };
 
 }  // namespace perdura::storage

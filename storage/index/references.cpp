@@ -8,7 +8,7 @@ namespace perdura::storage {
 namespace {
 
 constexpr std::size_t hash_bytes = 32;
-constexpr std::size_t chunk_value_bytes = 25;
+constexpr std::size_t chunk_value_bytes = 25;  // and the base's hash, of a delta
 
 std::string chunk_value(std::uint64_t references, const chunk_record& record) {
   std::string value;
@@ -16,6 +16,7 @@ std::string chunk_value(std::uint64_t references, const chunk_record& record) {
   append_number(value, record.stored_size);
   append_number(value, record.decoded_size);
   value += static_cast<char>(record.codec);
+  if (record.base) value += chunk_key_prefix(*record.base);
   return value;
 }
 
@@ -51,7 +52,9 @@ std::string chunk_key(const chunk_record& record) {
 }
 
 result<chunk_row> decode_chunk_row(std::string_view key, std::string_view value) {
-  if (key.size() <= hash_bytes + 8 || value.size() != chunk_value_bytes) return corrupt_row("a chunk");
+  const bool has_base = value.size() == chunk_value_bytes + hash_bytes;
+  if (key.size() <= hash_bytes + 8 || (value.size() != chunk_value_bytes && !has_base))
+    return corrupt_row("a chunk");
   chunk_row row;
   for (std::size_t i = 0; i < hash_bytes; ++i) row.record.hash.bytes[i] = static_cast<std::uint8_t>(key[i]);
   row.record.pack = key.substr(hash_bytes, key.size() - hash_bytes - 8);
@@ -59,18 +62,25 @@ result<chunk_row> decode_chunk_row(std::string_view key, std::string_view value)
   row.references = number_at_end(value.substr(0, 8));
   row.record.stored_size = number_at_end(value.substr(0, 16));
   row.record.decoded_size = number_at_end(value.substr(0, 24));
-  const auto codec = parse_codec(static_cast<std::uint8_t>(value.back()));
-  if (!codec) return corrupt_row("a chunk");
+  const auto codec = parse_codec(static_cast<std::uint8_t>(value[chunk_value_bytes - 1]));
+  if (!codec || (*codec == chunk_codec::delta) != has_base) return corrupt_row("a chunk");
   row.record.codec = *codec;
+  if (has_base) {
+    row.record.base.emplace();
+    for (std::size_t i = 0; i < hash_bytes; ++i)
+      row.record.base->bytes[i] = static_cast<std::uint8_t>(value[chunk_value_bytes + i]);
+  }
   return row;
 }
 
 void reference_changes::count(const manifest& m, std::int64_t change) {
   std::set<std::string_view> packs;
-  for (const auto& chunk : m.chunks) {
-    chunks_[chunk.record] += change;
-    packs.insert(chunk.record.pack);
-  }
+  const auto count = [&](const chunk_record& record) {
+    chunks_[record] += change;
+    packs.insert(record.pack);
+  };
+  for (const auto& chunk : m.chunks) count(chunk.record);
+  for (const auto& base : m.bases) count(base);
   for (const auto pack : packs) packs_[std::string(pack)] += change;
 }
 

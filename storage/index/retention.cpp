@@ -9,6 +9,7 @@
 #include "storage/index/checkpoint_index.hpp"
 #include "storage/index/references.hpp"
 #include "storage/index/rocks_store.hpp"
+#include "storage/tags.hpp"
 
 namespace perdura::storage {
 namespace {
@@ -59,31 +60,61 @@ bool is_garbage(const std::filesystem::path& folder, const stored_pack& pack,
 
 }  // namespace
 
-result<retention_report> checkpoint_index::drop_older_than(const std::string& job, std::size_t keep,
-                                                           std::span<const incarnation> live) {
-  if (keep == 0) return error{errc::invalid_argument, "keep is 0; at least 1 checkpoint is kept"};
+// From the manifests themselves, not from the index: what cannot be read has to go some day too.
+result<std::vector<retention_candidate>> checkpoint_index::candidates(const std::string& job) const {
   if (!is_job_name(job)) return error{errc::invalid_argument, "'" + job.substr(0, 64) + "' names no job"};
-  // From the manifests themselves, not from the index: what cannot be read has to go some day too.
   const auto found = list_checkpoints(objects_, job);
   if (!found) return found.failure();
-  // A damaged checkpoint must not push out a sound one.
-  auto last_kept = found->begin();
-  for (std::size_t sound = 0; last_kept != found->end(); ++last_kept)
-    if (is_in_order(*last_kept) && ++sound == keep) break;
+  const auto tags = list_tags(objects_, job);
+  if (!tags) return tags.failure();
+  std::vector<retention_candidate> all;
+  for (const auto& key : *found) {
+    const auto m = get(key);
+    all.push_back({key, m ? m->created_unix_ms : 0, is_in_order(key), tags->contains(key)});
+  }
+  return all;
+}
+
+result<std::vector<checkpoint_key>> checkpoint_index::would_drop(const std::string& job,
+                                                                 const retention_policy& policy) const {
+  if (policy.keep_last == 0) return error{errc::invalid_argument, "keep is 0; at least 1 checkpoint is kept"};
+  const auto all = candidates(job);
+  if (!all) return all.failure();
+  return choose(*all, policy).dropped;
+}
+
+result<retention_report> checkpoint_index::retain(const std::string& job, const retention_policy& policy,
+                                                  std::span<const incarnation> live) {
+  if (policy.keep_last == 0) return error{errc::invalid_argument, "keep is 0; at least 1 checkpoint is kept"};
+  const auto all = candidates(job);
+  if (!all) return all.failure();
+  auto choice = choose(*all, policy);
   retention_report report;
-  if (last_kept == found->end()) return report;
-  report.dropped.assign(last_kept + 1, found->end());
+  if (choice.oldest_of_last == nullptr) return report;
+  report.dropped = std::move(choice.dropped);
 
   for (const auto& key : report.dropped)
     if (auto put = objects_.put_if_absent(tombstone_object(key), ""); !put)
       if (put.failure().code != errc::already_exists) return put.failure();
   options_.at_stage(index_stage::tombstones_put);
+  if (auto spared = spare_tagged(report.dropped); !spared) return spared.failure();
   if (auto erased = erase(report.dropped); !erased) return erased.failure();
   const auto counted = all_manifests_counted();
   if (!counted) return counted.failure();
   if (!*counted) return report;
-  if (auto swept = sweep_packs(*last_kept, live, report); !swept) return swept.failure();
+  if (auto swept = sweep_packs(choice.oldest_of_last->key, live, report); !swept) return swept.failure();
   return report;
+}
+
+// Somebody may have given a tag since we looked; see tags.hpp.
+result<void> checkpoint_index::spare_tagged(std::vector<checkpoint_key>& condemned) {
+  const auto tags = list_tags(objects_, "");
+  if (!tags) return tags.failure();
+  for (const auto& key : condemned)
+    if (tags->contains(key))
+      if (auto removed = objects_.remove(tombstone_object(key)); !removed) return removed;
+  std::erase_if(condemned, [&](const auto& key) { return tags->contains(key); });
+  return {};
 }
 
 // A manifest that could not be read has packs too, and the index does not know which.
@@ -120,7 +151,15 @@ result<void> checkpoint_index::finish_deletions() {
   for (const auto& name : *names)
     if (auto key = parse_checkpoint_object(name)) condemned.push_back(*std::move(key));
   if (condemned.empty()) return {};
+  if (auto spared = spare_tagged(condemned); !spared) return spared;
   return erase(condemned);
+}
+
+bool checkpoint_index::may_go(const std::string& pack, bool at_once) {
+  const auto since = condemned_.emplace(pack, commits_).first;
+  if (!at_once && since->second == commits_) return false;
+  condemned_.erase(since);
+  return true;
 }
 
 result<void> checkpoint_index::sweep_packs(const checkpoint_key& oldest_kept,
@@ -135,8 +174,8 @@ result<void> checkpoint_index::sweep_packs(const checkpoint_key& oldest_kept,
     if (used != in_use.end() && used->second == pack.name.sequence) continue;
     const auto references = rows_->get(packs_family, name);
     if (!references) return references.failure();
-    if (*references) continue;
-    if (!is_garbage(folder, pack, oldest_kept)) continue;
+    if (*references) condemned_.erase(name);
+    if (*references || !is_garbage(folder, pack, oldest_kept) || !may_go(name, live.empty())) continue;
     if (std::error_code failed; !std::filesystem::remove(folder / name, failed) && failed)
       return error{errc::io, "cannot remove " + (folder / name).string() + ": " + failed.message()};
     report.packs_removed.push_back(name);

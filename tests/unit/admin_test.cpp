@@ -176,6 +176,9 @@ TEST_CASE("every write reaches the service and is audited with its outcome") {
   CHECK(f.service.job().state == job_state::paused);
   CHECK(c->resume("j1"));
   CHECK(c->checkpoint_now(""));
+  CHECK(c->collect_garbage("j1", true)->note == "would collect j1");
+  CHECK(c->collect_garbage("j1", false)->note == "collects j1");
+  CHECK(c->rebuild_index()->note == "rebuilt");
   CHECK(c->drain("node-1", std::chrono::seconds(30))->note == "node-1 leaves after step 43, within 30000 ms");
   CHECK(c->kill("node-1/0"));
   CHECK(c->cancel("j1"));
@@ -189,6 +192,7 @@ TEST_CASE("every write reaches the service and is audited with its outcome") {
     actions.push_back(entry.action + " " + entry.subject);
   }
   CHECK(actions == std::vector<std::string>{"submit fashion.toml", "pause j1", "resume j1", "checkpoint ",
+                                            "collect garbage j1", "collect garbage j1", "rebuild the index ",
                                             "drain node-1", "kill node-1/0", "cancel j1", "shutdown "});
 }
 

@@ -140,6 +140,10 @@ class fake_admin_service final : public admin_service {
     if (worker != "node-1/0") return error{errc::not_found, "no worker is named " + worker};
     return receipt{"killed " + worker};
   }
+  result<receipt> collect_garbage(const std::string& job, bool dry_run) override {
+    return receipt{(dry_run ? "would collect " : "collects ") + job};
+  }
+  result<receipt> rebuild_index() override { return receipt{"rebuilt"}; }
   result<receipt> checkpoint_now(const std::string& job) override {
     if (auto r = check_job(job); !r) return r.failure();
     return receipt{"a checkpoint of step 43 is being written"};

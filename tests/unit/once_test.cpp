@@ -92,11 +92,14 @@ class tiny_job {
     m.job_text = job_text;
     m.created_unix_ms = created_unix_ms;
     m.tiles = trainer_->tiles();
-    storage::checkpoint_writer writer(store, {0x1111, created_unix_ms}, {.sync = [](int) { return 0; }});
+    storage::checkpoint_writer writer(store, {0x1111, created_unix_ms},
+                                      {.packs = {.sync = [](int) { return 0; }}});
     writer.begin(m.key());
     for (std::uint32_t i = 0; i < m.tiles.size(); ++i) {
       const auto chunks = writer.append_tile(tile_id(i), trainer_->copy_tile(tile_id(i)).bytes());
       m.chunks.insert(m.chunks.end(), chunks->begin(), chunks->end());
+      for (const auto& c : *chunks)
+        for (auto& base : writer.bases_of(c.record)) m.bases.push_back(std::move(base));
     }
     writer.finish().value();
     storage::sort_chunks(m);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -48,6 +49,24 @@ inline std::vector<std::byte> some_bytes(std::size_t size, std::uint32_t seed) {
     x = x * 1664525U + 1013904223U;
     b = static_cast<std::byte>(x >> 24);
   }
+  return bytes;
+}
+
+// Weights as training leaves them after so many steps: each moves a little at each.
+inline std::vector<std::byte> weights_at(std::size_t count, std::uint32_t step, std::uint32_t seed = 0) {
+  std::vector<float> values(count);
+  const auto starts = some_bytes(count * 2, seed + 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto start = std::to_integer<int>(starts[2 * i]) * 256 + std::to_integer<int>(starts[2 * i + 1]);
+    values[i] = static_cast<float>(start - 32768) * 3.1e-6F;
+  }
+  for (std::uint32_t s = 0; s < step; ++s) {
+    const auto moves = some_bytes(count, seed + 100 + s);
+    for (std::size_t i = 0; i < count; ++i)
+      values[i] += static_cast<float>(std::to_integer<int>(moves[i]) - 128) * 1e-7F;
+  }
+  std::vector<std::byte> bytes(count * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
 
@@ -99,6 +118,8 @@ inline manifest written_checkpoint(checkpoint_writer& first, checkpoint_writer& 
     writer->begin(key);
     auto chunks = writer->append_tile(tile_id(tile), tile_state(m, tile)).value();
     m.chunks.insert(m.chunks.end(), chunks.begin(), chunks.end());
+    for (const auto& c : chunks)
+      for (auto& base : writer->bases_of(c.record)) m.bases.push_back(std::move(base));
     writer->finish().value();
     ++tile;
   }

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -199,6 +202,45 @@ TEST_CASE("a member without optimizer state computes the same gradients from the
   }
   CHECK(compute(*a, step_number(2), {0, 2}).tiles == compute(*b, step_number(2), {0, 2}).tiles);
   CHECK(state_hash(*a) != state_hash(*b));
+}
+
+TEST_CASE("a copy that is made later is of the state at the time it was asked for, whatever comes first") {
+  auto t = make_tiny();
+  for (std::uint64_t step = 1; step <= 6; ++step) {
+    const auto reduced = reduce_all(*t, {compute(*t, step_number(step), {0, 8})});
+    std::vector<blob> now;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::uint32_t, blob> later;
+    for (std::uint32_t i = 0; i < t->tiles().size(); ++i) {
+      now.push_back(t->copy_tile(tile_id(i)));
+      t->copy_tile_later(tile_id(i), [&, i](blob state) {
+        const std::lock_guard lock(mutex);
+        later.emplace(i, std::move(state));
+        changed.notify_one();
+      });
+    }
+    if (step == 5) t->initialise();
+    for (std::uint32_t i = 0; i < t->tiles().size() && step < 5; ++i) {
+      if (step % 2 == 0)
+        t->install_tile(tile_id(i), now[(i + 1) % now.size()].size() == now[i].size()
+                                        ? now[(i + 1) % now.size()].bytes()
+                                        : now[i].bytes());
+      t->apply(tile_id(i), reduced[i].gradient, outcome_of(step_number(step)));
+    }
+    if (step == 6)
+      for (std::uint32_t i = 0; i < t->tiles().size(); ++i) t->let_go(tile_id(i));
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return later.size() == now.size(); });
+    for (std::uint32_t i = 0; i < now.size(); ++i) CHECK(later.at(i) == now[i]);
+  }
+}
+
+TEST_CASE("a trainer that goes drops copies that were asked for") {
+  for (int i = 0; i < 20; ++i) {
+    auto t = make_tiny();
+    for (std::uint32_t n = 0; n < t->tiles().size(); ++n) t->copy_tile_later(tile_id(n), [](blob) {});
+  }
 }
 
 TEST_CASE("the seed decides the initial state") {

@@ -16,6 +16,7 @@
 #include "worker/trainer/block_pass.hpp"
 #include "worker/trainer/buffers.hpp"
 #include "worker/trainer/canary.hpp"
+#include "worker/trainer/late_copies.hpp"
 #include "worker/trainer/pin.hpp"
 #include "worker/trainer/state.hpp"
 
@@ -92,7 +93,10 @@ class one_lane_trainer final : public trainer {
   }
 
   void hold(tile_id id) override { state_.hold(id); }
-  void let_go(tile_id id) override { state_.let_go(id); }
+  void let_go(tile_id id) override {
+    copies_.before_change(id);
+    state_.let_go(id);
+  }
   bool is_held(tile_id id) const override { return state_.is_held(id); }
   void initialise() override;
 
@@ -105,15 +109,23 @@ class one_lane_trainer final : public trainer {
     const float_view view(gradient);
     PERDURA_CHECK(view.values().size() == t.size, "a tile's gradient has another size than the tile");
     PERDURA_CHECK(state_.is_held(id), "only a holder applies a gradient");
+    copies_.before_change(id);
     kernels::apply_adamw(job_.optimizer, outcome, state_.view(t), view.values());
     state_.round_parameters(t);
   }
 
   blob copy_tile(tile_id id) const override { return state_.copy(id); }
-  void install_tile(tile_id id, std::span<const std::byte> state) override { state_.install(id, state); }
+  void copy_tile_later(tile_id id, std::function<void(blob)> done) override {
+    copies_.want(id, std::move(done));
+  }
+  void install_tile(tile_id id, std::span<const std::byte> state) override {
+    copies_.before_change(id);
+    state_.install(id, state);
+  }
   std::uint64_t hash_tile(tile_id id) const override { return state_.hash(id); }
   blob copy_parameters(tile_id id) const override { return state_.copy_parameters(id); }
   void install_parameters(tile_id id, std::span<const std::byte> values) override {
+    copies_.before_change(id);
     state_.install_parameters(id, values);
   }
   bool has_parameters(tile_id id) const override { return state_.has_parameters(id); }
@@ -151,6 +163,7 @@ class one_lane_trainer final : public trainer {
   const sampling draws_;
   const std::unique_ptr<denoiser> model_;
   training_state state_;
+  late_copies copies_{[this](tile_id id) { return state_.copy(id); }};  // goes before the state does
   const std::vector<stage_part> stages_;
   const std::shared_ptr<buffer_pool> gradients_;
   const std::shared_ptr<buffer_pool> stage_gradients_;
@@ -160,6 +173,7 @@ class one_lane_trainer final : public trainer {
 };
 
 void one_lane_trainer::initialise() {
+  copies_.before_all_change();
   std::vector<float> values(largest_tile());
   for (std::uint32_t i = 0; i < tiles().size(); ++i) {
     const auto& t = tiles()[i];

@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -120,6 +121,9 @@ class trainer {
   // All arrays of a tile that is held, one after the other: parameters (the master weights under bf16), first
   // and second moment, EMA (float32[tile.size] each). To install is to hold.
   virtual blob copy_tile(tile_id tile) const = 0;
+  // The same, of the tile as it is now, but later, if it does not change before: for snapshots. `done` is
+  // called on some thread; never, when the trainer goes before.
+  virtual void copy_tile_later(tile_id tile, std::function<void(blob)> done) { done(copy_tile(tile)); }
   virtual void install_tile(tile_id tile, std::span<const std::byte> state) = 0;
   // XXH3 of what copy_tile() gives.
   virtual std::uint64_t hash_tile(tile_id tile) const = 0;
