@@ -25,6 +25,27 @@ std::string hash_text(const std::vector<std::uint64_t>& tile_hashes) {
   return text;
 }
 
+// Empty where they do not make up all elements of the tiles: checkpoints are good without names.
+std::vector<storage::tensor_entry> tensors_of(const job_ready& r) {
+  constexpr std::size_t name_bytes_max = 256;
+  const std::uint64_t elements = r.tiles.empty() ? 0 : r.tiles.back().first + r.tiles.back().size;
+  std::vector<storage::tensor_entry> tensors;
+  std::uint64_t next = 0;
+  for (const auto& t : r.tensors) {
+    std::uint64_t count = 1;
+    bool fits = t.first == next && t.name.size() <= name_bytes_max &&
+                t.shape.size() <= storage::tensor_rank_max && tensors.size() < storage::manifest_tensors_max;
+    for (const auto n : t.shape) {
+      fits = fits && n != 0 && count <= elements / n;
+      count *= n;
+    }
+    if (!fits || count > elements - next) return {};
+    next += count;
+    tensors.push_back({t.name, t.shape, t.first});
+  }
+  return next == elements ? tensors : std::vector<storage::tensor_entry>{};
+}
+
 }  // namespace
 
 job_run::job_run(job_record& record, job_config config, job_run_options options, job_course& course,
@@ -106,6 +127,7 @@ bool job_run::loaded(const worker_hello& hello, const node_labels& at, bool is_g
         {event_kind::worker_refused, hello.name, "it cuts the model into other tiles: another build?", {}});
     return false;
   }
+  if (tensors_.empty()) tensors_ = tensors_of(r);
   if (supervisor_) {
     auto ready = hello;
     ready.numeric_class = r.numeric_class;
@@ -311,6 +333,7 @@ void job_run::run(const effect::collect& e, time_point) {
   m.at = supervisor_->state().at;
   m.numeric_class = supervisor_->state().numeric_class;
   m.tiles = record_.tiles;
+  m.tensors = tensors_;
   for (const auto kind : storage::all_kinds) m.arrays.push_back({kind, sizeof(float)});
   m.chunks = std::move(*all);
   storage::sort_chunks(m);

@@ -120,6 +120,7 @@ class job_run {
   std::optional<time_point> stop_by_;  // without its checkpoint then
   std::optional<chunk_collector> collector_;
   std::map<std::pair<timeline_number, step_number>, verdict> verdicts_;  // recent, for manifests
+  std::vector<storage::tensor_entry> tensors_;                           // as the first worker named them
 };
 
 }  // namespace perdura::coordinator

@@ -1,0 +1,26 @@
+// A few seconds of what tests/fuzz/run does for hours: the same inputs at every run.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "tests/fuzz/mutator.hpp"
+#include "tests/fuzz/targets.hpp"
+
+using namespace perdura::fuzz;
+
+namespace {
+
+constexpr int rounds = 6000;
+
+void run(const target& t) {
+  const auto seeds = t.seeds();
+  for (const auto& seed : seeds) t.run(seed);
+  mutator mutate(20260101);
+  for (int i = 0; i < rounds; ++i) t.run(mutate.next(seeds));
+}
+
+}  // namespace
+
+TEST_CASE("manifests that were changed at random are read or refused") { run(targets()[0]); }
+TEST_CASE("packs that were changed at random are read or refused") { run(targets()[1]); }
+TEST_CASE("safetensors files that were changed at random are read or refused") { run(targets()[2]); }
