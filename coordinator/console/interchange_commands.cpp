@@ -8,6 +8,7 @@
 #include "actors/runtime/config_file.hpp"
 #include "actors/runtime/incarnation.hpp"
 #include "coordinator/console/launch.hpp"
+#include "coordinator/console/settings.hpp"
 #include "storage/checkpoint_choice.hpp"
 #include "storage/interchange/export.hpp"
 #include "storage/interchange/import.hpp"
@@ -30,9 +31,8 @@ std::uint64_t unix_ms() {
       duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count());
 }
 
-result<void> run_export(const interchange_options& o, const std::string& data_folder, renderer& view) {
+result<void> run_export(const interchange_options& o, renderer& view) {
   storage::checkpoint_choice wanted{o.checkpoint, o.job, {}};
-  if (wanted.path.empty()) wanted.path = data_folder;
   if (o.step) wanted.step = step_number(*o.step);
   auto chosen = storage::choose_checkpoint(wanted);
   if (!chosen) return chosen.failure();
@@ -65,7 +65,7 @@ result<model_tables> describe(const std::string& job_file) {
   return printed ? parse_tables(*printed) : printed.failure();
 }
 
-result<outer::import_options> options_of(const interchange_options& o, const std::string& data_folder) {
+result<outer::import_options> options_of(const interchange_options& o) {
   const auto file = runtime::read_config_file(o.job_file);
   if (!file) return file.failure();
   const auto job = runtime::parse_job(file->text, file->name);
@@ -74,7 +74,12 @@ result<outer::import_options> options_of(const interchange_options& o, const std
   if (!tables) return tables.failure();
   outer::import_options options;
   options.from = o.folder;
-  options.store = o.store.empty() ? fs::path(data_folder) / "store" : fs::path(o.store);
+  options.store = o.store;
+  if (o.store.empty()) {
+    const auto here = read_settings(o.config);
+    if (!here) return here.failure();
+    options.store = fs::path(here->cluster.data_folder) / "store";
+  }
   options.job = o.as.empty() ? "import-" + job->name : o.as;
   options.job_text = file->text;
   options.model = job->model;
@@ -86,8 +91,8 @@ result<outer::import_options> options_of(const interchange_options& o, const std
   return options;
 }
 
-result<void> run_import(const interchange_options& o, const std::string& data_folder, renderer& view) {
-  const auto options = options_of(o, data_folder);
+result<void> run_import(const interchange_options& o, renderer& view) {
+  const auto options = options_of(o);
   if (!options) return options.failure();
   const auto done = outer::import_weights(*options);
   if (!done) return done.failure();
@@ -129,6 +134,9 @@ void declare_import(CLI::App& ckpt, interchange_options& o, bool& json) {
       ->type_name("ID");
   app->add_option("--store", o.store, "where to put it; default: the store of the configured data folder")
       ->type_name("FOLDER");
+  app->add_option("--config", o.config, "the cluster's TOML file, for its data folder")
+      ->envname("PERDURA_CONFIG")
+      ->type_name("FILE");
   app->add_flag("--json", json, "JSON instead of text");
   o.import_command = app;
 }
@@ -167,11 +175,10 @@ void declare_interchange(CLI::App& ckpt, interchange_options& options, bool& jso
   declare_import(ckpt, options, json);
 }
 
-std::optional<exit_code> run_interchange(const interchange_options& o, const std::string& data_folder,
-                                         renderer& view) {
+std::optional<exit_code> run_interchange(const interchange_options& o, renderer& view) {
   const bool exports = o.export_command != nullptr && o.export_command->parsed();
   if (!exports && (o.import_command == nullptr || !o.import_command->parsed())) return std::nullopt;
-  const auto done = exports ? run_export(o, data_folder, view) : run_import(o, data_folder, view);
+  const auto done = exports ? run_export(o, view) : run_import(o, view);
   if (done) return exit_ok;
   view.fail(done.failure());
   return exit_failed;

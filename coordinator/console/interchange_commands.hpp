@@ -24,15 +24,15 @@ struct interchange_options {
   std::string job_file;  // of import
   std::string store;
   std::string as;
+  std::string config;
   const CLI::App* export_command = nullptr;
   const CLI::App* import_command = nullptr;
 };
 
 // Adds both to `ckpt`.
 void declare_interchange(CLI::App& ckpt, interchange_options& options, bool& json);
-// None: neither was given. `data_folder` is where the store is looked for by default.
-std::optional<exit_code> run_interchange(const interchange_options& options, const std::string& data_folder,
-                                         renderer& view);
+// None: neither was given.
+std::optional<exit_code> run_interchange(const interchange_options& options, renderer& view);
 
 struct model_tables {
   std::vector<tile> tiles;

@@ -47,7 +47,6 @@ struct program {
   CLI::App* doctor = nullptr;
   CLI::App* up = nullptr;
   CLI::App* pki = nullptr;
-  CLI::App* ckpt = nullptr;
   CLI::App* reference = nullptr;
 
   program();
@@ -111,12 +110,7 @@ void program::declare_local() {
   add_config(doctor, local);
   declare_up();
   pki = declare_pki(app, local.pki, args.json);
-  ckpt = app.add_subcommand("ckpt", "checkpoints as files, without a coordinator");
-  ckpt->require_subcommand(1);
-  ckpt->add_option("--config", local.config, "the cluster's TOML file, for its data folder")
-      ->envname("PERDURA_CONFIG")
-      ->type_name("FILE");
-  declare_interchange(*ckpt, local.interchange, args.json);
+  declare_interchange(*app.get_subcommand("ckpt"), local.interchange, args.json);
   reference = app.add_subcommand("reference", "commands or configuration as Markdown, as in docs/");
   reference->add_option("WHAT", local.reference, "commands or configuration")
       ->check(CLI::IsMember({"commands", "configuration"}))
@@ -182,7 +176,6 @@ int program::run_local_command(renderer& view) {
     view.fail(read.failure());
     return exit_failed;
   }
-  if (auto code = run_interchange(local.interchange, read->cluster.data_folder, view)) return *code;
   if (logs->parsed()) {
     local.logs.folder = read->cluster.log_folder;
     return show_logs(local.logs, std::cout, std::cerr, never);
@@ -203,7 +196,8 @@ int program::run_local_command(renderer& view) {
 int program::run() {
   renderer view(std::cout, std::cerr, {args.json, wants_colour(STDOUT_FILENO)});
   if (chosen != nullptr) return run_admin_command(view);
-  for (const auto* local_command : {console, logs, doctor, up, pki, ckpt, reference})
+  if (const auto code = run_interchange(local.interchange, view)) return *code;
+  for (const auto* local_command : {console, logs, doctor, up, pki, reference})
     if (local_command->parsed()) return run_local_command(view);
   std::cout << app.help();
   return exit_usage;

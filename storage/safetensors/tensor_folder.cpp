@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/json/serialize.hpp>
 #include <set>
 
 #include "storage/safetensors/strict_json.hpp"

@@ -10,20 +10,21 @@ std::string sealed(const std::string& body) {
 
 }  // namespace
 
-void run_manifest(input bytes) {
-  if (bytes.empty()) return;
+bool run_manifest(input bytes) {
+  if (bytes.empty()) return false;
   const auto rest = text_of(bytes.subspan(1));
   const auto text = bytes[0] % 2 == 0 ? rest : sealed(rest);
   const auto m = storage::decode_manifest(text);
   if (!m) {
     PERDURA_CHECK(!m.failure().message.empty(), "a refusal says why");
-    return;
+    return false;
   }
   PERDURA_CHECK(storage::encode(*m) == text, "there is one text for a manifest");
   PERDURA_CHECK(storage::validate(*m).has_value(), "what is decoded is valid");
   for (std::uint32_t t = 0; t < m->tiles.size(); ++t)
     for (const auto& array : m->arrays)
       PERDURA_CHECK(m->find(tile_id(t), array.kind) != nullptr, "every tile has every array");
+  return true;
 }
 
 std::vector<input_bytes> manifest_seeds() {

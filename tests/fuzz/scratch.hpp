@@ -18,9 +18,8 @@ inline std::string text_of(input bytes) {
 }
 
 inline input_bytes bytes_of(char first, const std::string& text) {
-  input_bytes bytes{static_cast<std::uint8_t>(first)};
-  bytes.insert(bytes.end(), text.begin(), text.end());
-  return bytes;
+  const std::string all = first + text;
+  return {all.begin(), all.end()};
 }
 
 }  // namespace perdura::fuzz

@@ -15,16 +15,16 @@ using input_bytes = std::vector<std::uint8_t>;
 
 struct target {
   const char* name;
-  void (*run)(input bytes);
+  bool (*run)(input bytes);             // whether anything was read
   std::vector<input_bytes> (*seeds)();  // good files, from which mutation goes on
 };
 
 // The first byte says how: as it is, or with the checksums put right, so that what lies behind them is
 // reached.
-void run_manifest(input bytes);
-void run_pack(input bytes);
+bool run_manifest(input bytes);
+bool run_pack(input bytes);
 // The first byte says as what: a header alone, a file, or a folder's index.
-void run_safetensors(input bytes);
+bool run_safetensors(input bytes);
 
 std::vector<input_bytes> manifest_seeds();
 std::vector<input_bytes> pack_seeds();
