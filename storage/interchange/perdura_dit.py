@@ -12,17 +12,15 @@ import os
 import torch
 from diffusers import DiTTransformer2DModel
 from diffusers.models.embeddings import Timesteps
+from safetensors.torch import load_file
 
 
-class PerduraDiT(DiTTransformer2DModel):
-    def __init__(self, **config):
-        super().__init__(**config)
-        positions = torch.zeros_like(self.pos_embed.pos_embed)
-        del self.pos_embed.pos_embed
-        self.pos_embed.register_buffer("pos_embed", positions, persistent=True)
-        for block in self.transformer_blocks:
-            block.norm1.emb.time_proj = Timesteps(256, flip_sin_to_cos=True, downscale_freq_shift=0)
-
-
-def load(folder: str | os.PathLike) -> PerduraDiT:
-    return PerduraDiT.from_pretrained(folder, use_safetensors=True, low_cpu_mem_usage=False).eval()
+def load(folder: str | os.PathLike) -> DiTTransformer2DModel:
+    model = DiTTransformer2DModel.from_config(DiTTransformer2DModel.load_config(folder))
+    positions = model.pos_embed.pos_embed
+    del model.pos_embed.pos_embed
+    model.pos_embed.register_buffer("pos_embed", torch.zeros_like(positions), persistent=True)
+    for block in model.transformer_blocks:
+        block.norm1.emb.time_proj = Timesteps(256, flip_sin_to_cos=True, downscale_freq_shift=0)
+    model.load_state_dict(load_file(os.path.join(folder, "diffusion_pytorch_model.safetensors")))
+    return model.eval()
