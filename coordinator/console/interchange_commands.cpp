@@ -9,7 +9,7 @@
 #include "actors/runtime/incarnation.hpp"
 #include "coordinator/console/launch.hpp"
 #include "coordinator/console/settings.hpp"
-#include "storage/checkpoint_choice.hpp"
+#include "storage/checkpoint_reader.hpp"
 #include "storage/interchange/export.hpp"
 #include "storage/interchange/import.hpp"
 
@@ -31,25 +31,51 @@ std::uint64_t unix_ms() {
       duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count());
 }
 
+result<fs::path> store_of(const interchange_options& o) {
+  if (!o.store.empty()) return fs::path(o.store);
+  const auto here = read_settings("");
+  if (!here) return here.failure();
+  return fs::path(here->cluster.data_folder) / "store";
+}
+
+// JOB (its newest), JOB@STEP or JOB@STEP.TIMELINE.
+result<storage::checkpoint_key> find_checkpoint(const fs::path& store, const std::string& name) {
+  const auto at = name.find('@');
+  if (name.empty() || at == 0)
+    return error{errc::invalid_argument,
+                 "'" + name + "' names no checkpoint: JOB, JOB@STEP or JOB@STEP.TIMELINE"};
+  const auto keys = storage::list_checkpoints(storage::object_folder(store), name.substr(0, at));
+  if (!keys) return keys.failure();
+  std::string there;
+  for (const auto& key : *keys) {
+    const auto step = to_string(key.step), whole = step + "." + to_string(key.timeline);
+    const auto wanted = at == name.npos ? step : name.substr(at + 1);
+    if (wanted == step || wanted == whole) return key;
+    there += (there.empty() ? "" : ", ") + whole;
+  }
+  return error{errc::not_found, "there is no checkpoint " + name + " in " + store.string() +
+                                    (there.empty() ? "" : "; of this job there is " + there)};
+}
+
 result<void> run_export(const interchange_options& o, renderer& view) {
-  storage::checkpoint_choice wanted{o.checkpoint, o.job, {}};
-  if (o.step) wanted.step = step_number(*o.step);
-  auto chosen = storage::choose_checkpoint(wanted);
-  if (!chosen) return chosen.failure();
-  const auto job = runtime::parse_job(chosen->contents.job_text,
-                                      "the job file in checkpoint " + to_string(chosen->contents.key()));
+  const auto store = store_of(o);
+  if (!store) return store.failure();
+  const auto key = find_checkpoint(*store, o.checkpoint);
+  if (!key) return key.failure();
+  auto reader = storage::checkpoint_reader::open(*store, *key);
+  if (!reader) return reader.failure();
+  const auto& m = reader->contents();
+  const auto job = runtime::parse_job(m.job_text, "the job file in checkpoint " + to_string(*key));
   if (!job) return job.failure();
   outer::export_options options{o.folder,
                                 o.format == "plain" ? outer::format::plain : outer::format::diffusers,
                                 o.ema ? storage::chunk_kind::ema : storage::chunk_kind::parameters};
-  storage::checkpoint_reader reader(chosen->store, std::move(chosen->contents));
-  const auto done = outer::export_weights(reader, job->model, options);
+  const auto done = outer::export_weights(*reader, job->model, options);
   if (!done)
-    return error{done.failure().code,
-                 "cannot export " + to_string(reader.contents().key()) + ": " + done.failure().message};
+    return error{done.failure().code, "cannot export " + to_string(*key) + ": " + done.failure().message};
   view.show(record{{{{"file", "file"}, text(done->file.string())},
-                    {{"job", "job"}, text(reader.contents().job)},
-                    {{"step", "step"}, reader.contents().standing.step.value},
+                    {{"job", "job"}, text(m.job)},
+                    {{"step", "step"}, m.standing.step.value},
                     {{"weights", "weights"}, text(to_string(options.weights))},
                     {{"format", "format"}, text(name_of(options.as))},
                     {{"tensors", "tensors"}, done->tensors},
@@ -72,14 +98,11 @@ result<outer::import_options> options_of(const interchange_options& o) {
   if (!job) return job.failure();
   auto tables = describe(o.job_file);
   if (!tables) return tables.failure();
+  const auto store = store_of(o);
+  if (!store) return store.failure();
   outer::import_options options;
+  options.store = *store;
   options.from = o.folder;
-  options.store = o.store;
-  if (o.store.empty()) {
-    const auto here = read_settings(o.config);
-    if (!here) return here.failure();
-    options.store = fs::path(here->cluster.data_folder) / "store";
-  }
   options.job = o.as.empty() ? "import-" + job->name : o.as;
   options.job_text = file->text;
   options.model = job->model;
@@ -108,18 +131,22 @@ result<void> run_import(const interchange_options& o, renderer& view) {
   return {};
 }
 
+void add_store(CLI::App& app, interchange_options& o) {
+  app.add_option("--store", o.store, "folder of the store; default: `store` in the configured data folder")
+      ->envname("PERDURA_STORE")
+      ->type_name("FOLDER");
+}
+
 void declare_export(CLI::App& ckpt, interchange_options& o, bool& json) {
   auto* app = ckpt.add_subcommand("export", "a checkpoint's weights as safetensors, for Python");
-  app->add_option("CHECKPOINT", o.checkpoint, "store, data folder with a store in it, or manifest")
-      ->required();
+  app->add_option("CHECKPOINT", o.checkpoint, "JOB (its newest), JOB@STEP or JOB@STEP.TIMELINE")->required();
   app->add_option("DIR", o.folder, "where to put them; made if it is not there")->required();
   app->add_flag("--ema", o.ema, "the weights' average (EMA) instead of those of the last step");
   app->add_option("--format", o.format,
                   "diffusers: as its DiTTransformer2DModel; plain: names and shapes as ours")
       ->check(CLI::IsMember({"diffusers", "plain"}))
       ->capture_default_str();
-  app->add_option("--job", o.job, "whose checkpoint; default: the one that was saved last")->type_name("ID");
-  app->add_option("--step", o.step, "of the checkpoint; default: the newest");
+  add_store(*app, o);
   app->add_flag("--json", json, "JSON instead of text");
   o.export_command = app;
 }
@@ -132,11 +159,7 @@ void declare_import(CLI::App& ckpt, interchange_options& o, bool& json) {
       ->required();
   app->add_option("--as", o.as, "whose checkpoint it becomes; default: import-NAME, NAME as in the job file")
       ->type_name("ID");
-  app->add_option("--store", o.store, "where to put it; default: the store of the configured data folder")
-      ->type_name("FOLDER");
-  app->add_option("--config", o.config, "the cluster's TOML file, for its data folder")
-      ->envname("PERDURA_CONFIG")
-      ->type_name("FILE");
+  add_store(*app, o);
   app->add_flag("--json", json, "JSON instead of text");
   o.import_command = app;
 }

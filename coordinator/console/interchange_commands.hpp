@@ -16,15 +16,12 @@ namespace perdura::console {
 
 struct interchange_options {
   std::string checkpoint;  // of export
-  std::string job;
-  std::optional<std::uint64_t> step;
   bool ema = false;
   std::string format = "diffusers";
   std::string folder;
   std::string job_file;  // of import
-  std::string store;
+  std::string store;     // of both; empty: as configured
   std::string as;
-  std::string config;
   const CLI::App* export_command = nullptr;
   const CLI::App* import_command = nullptr;
 };

@@ -43,13 +43,14 @@ TEST_CASE("a job starts from weights that another cluster's job has learnt") {
   {
     chaos::cluster c;
     start(c, {{.name = "a"}, {.name = "b"}});
-    c.submit(chaos::tiny_job().text());
+    const auto id = c.submit(chaos::tiny_job().text());
     c.wait_finished();
     const auto store = (c.folder() / "data" / "store").string();
-    REQUIRE(ckpt(folder.path(), {"export", store, out / "diffusers"}) == 0);
-    REQUIRE(ckpt(folder.path(), {"export", store, out / "plain", "--format", "plain"}) == 0);
-    REQUIRE(ckpt(folder.path(), {"export", store, out / "average", "--format", "plain", "--ema"}) == 0);
-    CHECK(ckpt(folder.path(), {"export", store, out / "plain", "--format", "plain"}) == 1);
+    REQUIRE(ckpt(folder.path(), {"export", id, "--store", store, out / "diffusers"}) == 0);
+    REQUIRE(ckpt(folder.path(), {"export", id, "--store", store, out / "plain", "--format", "plain"}) == 0);
+    REQUIRE(ckpt(folder.path(),
+                 {"export", id, "--store", store, out / "average", "--format", "plain", "--ema"}) == 0);
+    CHECK(ckpt(folder.path(), {"export", id, "--store", store, out / "plain", "--format", "plain"}) == 1);
   }
   const auto learnt = values_of(out / "plain");
   CHECK(learnt != values_of(out / "average"));
@@ -65,6 +66,7 @@ TEST_CASE("a job starts from weights that another cluster's job has learnt") {
   start(c, {{.name = "a"}, {.name = "b"}});
   REQUIRE(c.submit(job.text()) == "j000001-tiny");
   c.wait_finished();
-  REQUIRE(ckpt(folder.path(), {"export", store, again, "--format", "plain", "--step", "12"}) == 0);
+  REQUIRE(ckpt(folder.path(), {"export", "j000001-tiny@12", "--store", store, again, "--format", "plain"}) ==
+          0);
   CHECK(values_of(again) == learnt);
 }
