@@ -23,11 +23,11 @@ TEST_CASE("a model's tables are read as perdura-worker prints them, and nothing 
 
 TEST_CASE("an export of a checkpoint that is not there says so and makes nothing") {
   temporary_folder folder;
-  const auto out = folder.path() / "weights";
+  const auto out = folder.path / "weights";
   for (const auto* name : {"nobody", "nobody@7", "@7"}) {
     const std::vector<std::string> words{"ckpt",       "export",  name,
-                                         out.string(), "--store", folder.path().string()};
-    const auto done = running(folder.path(), words).wait();
+                                         out.string(), "--store", folder.path.string()};
+    const auto done = running(folder.path, words).wait();
     CHECK(done.code == 1);
     CHECK(done.err.find("no checkpoint") != std::string::npos);
     CHECK_FALSE(std::filesystem::exists(out));
