@@ -34,6 +34,27 @@ std::string trained_digest(const storage::manifest& m) {
   return to_string(storage::hash_of(std::string_view(hashes)));
 }
 
+// Empty where they do not make up all elements of the tiles: checkpoints are good without names.
+std::vector<storage::tensor_entry> tensors_of(const job_ready& r) {
+  constexpr std::size_t name_bytes_max = 256;
+  const std::uint64_t elements = r.tiles.empty() ? 0 : r.tiles.back().first + r.tiles.back().size;
+  std::vector<storage::tensor_entry> tensors;
+  std::uint64_t next = 0;
+  for (const auto& t : r.tensors) {
+    std::uint64_t count = 1;
+    bool fits = t.first == next && t.name.size() <= name_bytes_max &&
+                t.shape.size() <= storage::tensor_rank_max && tensors.size() < storage::manifest_tensors_max;
+    for (const auto n : t.shape) {
+      fits = fits && n != 0 && count <= elements / n;
+      count *= n;
+    }
+    if (!fits || count > elements - next) return {};
+    next += count;
+    tensors.push_back({t.name, t.shape, t.first});
+  }
+  return next == elements ? tensors : std::vector<storage::tensor_entry>{};
+}
+
 }  // namespace
 
 job_run::job_run(job_record& record, job_config config, job_run_options options, job_course& course,
@@ -75,6 +96,7 @@ storage::manifest job_run::empty_manifest() const {
   m.created_by = version_text("perdura-coordinator") + ", term " + to_string(options_.term);
   m.created_unix_ms = static_cast<std::uint64_t>(unix_ms());
   m.tiles = record_.tiles;
+  m.tensors = tensors_;
   for (const auto kind : storage::all_kinds) m.arrays.push_back({kind, sizeof(float)});
   return m;
 }
@@ -134,6 +156,7 @@ bool job_run::loaded(const worker_hello& hello, const node_labels& at, bool is_g
         {event_kind::worker_refused, hello.name, "it cuts the model into other tiles: another build?", {}});
     return false;
   }
+  if (tensors_.empty()) tensors_ = tensors_of(r);
   if (supervisor_) {
     auto ready = hello;
     ready.numeric_class = r.numeric_class;

@@ -21,7 +21,7 @@ constexpr std::size_t state_arrays_of_a_tile = 4;
 // The state of the tiles held, and all parameters that are kept.
 result<void> load(trainer& into, resident_parameters& resident, const job_config& job,
                   const std::string& store, const storage::checkpoint_key& key,
-                  const std::vector<tile_id>& held) {
+                  const std::vector<tile_id>& held, bool is_from_seed) {
   const auto tiles = static_cast<std::uint32_t>(into.tiles().size());
   const bool keeps_all = level_of(job) != sharding_level::parameters;
   std::vector<bool> is_held(tiles, false);
@@ -34,7 +34,7 @@ result<void> load(trainer& into, resident_parameters& resident, const job_config
     resident.drop(tile_id(t));
     if (is_held[t] || keeps_all) resident.set(tile_id(t), key.step);
   }
-  if (key.step.value == 0) {
+  if (is_from_seed) {
     into.initialise();
     return {};
   }
@@ -103,7 +103,7 @@ worker_hello worker_shell::greeting() const {
 
 void worker_shell::welcomed() {
   if (!logic_) return;
-  around_.tell(job_ready{options_.self, job_->job, numeric_class_, trainer_->tiles()});
+  around_.tell(job_ready{options_.self, job_->job, numeric_class_, trainer_->tiles(), trainer_->tensors()});
   for (const auto& c : chunks_) around_.tell(c);  // they may be lost with the last connection
   logic_->coordinator_connected();
   after_event();
@@ -175,7 +175,7 @@ void worker_shell::job_loaded(const std::string& id, job_config config, std::uni
   for (const auto& [peer, session] : linked_) logic_->link_up(peer);
   log::info("job " + id + " is loaded: " + std::to_string(trainer_->parameter_count()) + " parameters in " +
             std::to_string(tiles) + " tiles");
-  around_.tell(job_ready{options_.self, id, numeric_class_, trainer_->tiles()});
+  around_.tell(job_ready{options_.self, id, numeric_class_, trainer_->tiles(), trainer_->tensors()});
   after_event();
 }
 
@@ -420,7 +420,8 @@ void worker_shell::run(effect::install_parameters& e) {
 void worker_shell::run(effect::restore& e) {
   on_lane(
       [e, job = *job_, config = config_, resident = resident_](trainer& t) {
-        return load(t, *resident, config, job.store, {job.job, e.source.timeline, e.source.step}, e.held);
+        return load(t, *resident, config, job.store, {job.job, e.source.timeline, e.source.step}, e.held,
+                    e.is_from_seed);
       },
       [e](worker_shell& w, result<void> done) {
         if (done) return w.logic_->restored(e.at);

@@ -174,6 +174,7 @@ struct job_ready {
   std::string job;
   std::uint64_t numeric_class{};
   std::vector<tile> tiles;
+  std::vector<named_tensor> tensors{};  // what the tiles hold, for checkpoints
 };
 
 // A worker that cannot go on says why before it ends: a job that none can run fails with the reason.
@@ -287,7 +288,8 @@ struct fence_order {
   timeline_number timeline;
 };
 
-// Where state comes from when no survivor holds it: the seed (step 0) or a committed checkpoint.
+// Where state comes from when no survivor holds it: a committed checkpoint, or, where no verdict stands with
+// it, the seed.
 struct restore_source {
   step_number step;
   timeline_number timeline;  // of the checkpoint

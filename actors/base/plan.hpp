@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "actors/base/ids.hpp"
@@ -85,6 +86,14 @@ struct tile {
   std::uint32_t size{};
   std::uint32_t stage{};
   bool operator==(const tile&) const = default;
+};
+
+// A parameter of the model, whole: elements from `first` on of the flat parameter vector, row-major.
+struct named_tensor {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t first{};
+  bool operator==(const named_tensor&) const = default;
 };
 
 // The largest aligned blocks that cover the slots [first, end) exactly.

@@ -82,6 +82,7 @@ PERDURA_WIRE_STRUCT(verdict, 0, &verdict::step, &verdict::timeline, &verdict::pl
                     &verdict::outcome)
 PERDURA_WIRE_STRUCT(tile_move, 0, &tile_move::tile, &tile_move::from, &tile_move::to)
 PERDURA_WIRE_STRUCT(tile, 0, &tile::first, &tile::size, &tile::stage)
+PERDURA_WIRE_STRUCT(named_tensor, 0, &named_tensor::name, &named_tensor::shape, &named_tensor::first)
 
 // frames.hpp
 PERDURA_WIRE_STRUCT(partial_frame, 1, &partial_frame::slots, &partial_frame::tile, &partial_frame::loss)
@@ -133,7 +134,7 @@ PERDURA_WIRE_STRUCT(chunk_report, 0, &chunk_report::who, &chunk_report::timeline
 PERDURA_WIRE_STRUCT(final_report, 0, &final_report::who, &final_report::timeline, &final_report::step,
                     &final_report::tile_hashes)
 PERDURA_WIRE_STRUCT(job_ready, 0, &job_ready::who, &job_ready::job, &job_ready::numeric_class,
-                    &job_ready::tiles)
+                    &job_ready::tiles, &job_ready::tensors)
 PERDURA_WIRE_STRUCT(worker_failure, 0, &worker_failure::who, &worker_failure::why)
 PERDURA_WIRE_STRUCT(worker_report, 0, &worker_report::message)
 

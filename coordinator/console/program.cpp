@@ -10,6 +10,7 @@
 #include "actors/runtime/config_table.hpp"
 #include "coordinator/console/commands.hpp"
 #include "coordinator/console/doctor.hpp"
+#include "coordinator/console/interchange_commands.hpp"
 #include "coordinator/console/launch.hpp"
 #include "coordinator/console/logs.hpp"
 #include "coordinator/console/pki.hpp"
@@ -30,6 +31,7 @@ struct local_arguments {
   std::string reference = "commands";
   logs_options logs;
   pki_options pki;
+  interchange_options interchange;
   up_options up;
 };
 
@@ -108,6 +110,7 @@ void program::declare_local() {
   add_config(doctor, local);
   declare_up();
   pki = declare_pki(app, local.pki, args.json);
+  declare_interchange(*app.get_subcommand("ckpt"), local.interchange, args.json);
   reference = app.add_subcommand("reference", "commands or configuration as Markdown, as in docs/");
   reference->add_option("WHAT", local.reference, "commands or configuration")
       ->check(CLI::IsMember({"commands", "configuration"}))
@@ -193,6 +196,7 @@ int program::run_local_command(renderer& view) {
 int program::run() {
   renderer view(std::cout, std::cerr, {args.json, wants_colour(STDOUT_FILENO)});
   if (chosen != nullptr) return run_admin_command(view);
+  if (const auto code = run_interchange(local.interchange, view)) return *code;
   for (const auto* local_command : {console, logs, doctor, up, pki, reference})
     if (local_command->parsed()) return run_local_command(view);
   std::cout << app.help();

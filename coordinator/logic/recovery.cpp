@@ -339,7 +339,7 @@ std::optional<recovery_decision> decide(const recovery_input& in, broken_rules b
                     : has_member                 ? "a tile has no complete holder left"
                                                  : "no member of the newest plan survives";
   d.reason = std::string(why) + ": from step " + to_string(in.restore.step) +
-             (in.restore.step.value == 0 ? ", the seed" : ", a checkpoint");
+             (in.restore_verdict ? ", a checkpoint" : ", the seed");
   return d;
 }
 

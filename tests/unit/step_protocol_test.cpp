@@ -112,6 +112,29 @@ TEST_CASE("a member computes its blocks once its parameters are there") {
   CHECK(asked[0].step == step_number(1));
 }
 
+TEST_CASE("step 0 is loaded from a checkpoint where a verdict stands with it, else made of the seed") {
+  for (const bool is_imported : {false, true}) {
+    bench a(alice);
+    a.logic.link_up(bob);
+    a.order(fence_order{first_era, timeline_number(0)});
+    recover_order r;
+    r.at = first_era;
+    r.timeline = timeline;
+    r.next = two_members({first_era, 0});
+    r.restore = restore_source{};
+    if (is_imported) r.standing = verdict{};
+    a.order(r);
+    const auto loads = a.take<we::restore>();
+    REQUIRE(loads.size() == 1);
+    CHECK(loads[0].is_from_seed != is_imported);
+    a.logic.restored(first_era);
+    CHECK(a.take<we::snapshot>().empty());
+    const auto asked = a.take<we::compute>();
+    REQUIRE(asked.size() == 1);
+    CHECK(asked[0].step == step_number(1));
+  }
+}
+
 TEST_CASE("a plan is adopted only when links to all its members are up") {
   bench a(alice);
   a.order(fence_order{first_era, timeline_number(0)});

@@ -83,6 +83,7 @@ struct restore {
   era at;
   restore_source source;
   std::vector<tile_id> held;
+  bool is_from_seed{};  // no verdict stands: there is no checkpoint, not even one of step 0
 };
 // Write the tile, as it is now, to the checkpoint store; goes on in the background.
 struct snapshot {

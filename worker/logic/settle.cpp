@@ -171,7 +171,7 @@ void step_protocol::adopt_state(const recover_order& r) {
   snapshot_plan_ = due ? plan_ : std::nullopt;
 
   restoring_ = r.restore.has_value();
-  effect::restore load{era_, r.restore.value_or(restore_source{}), {}};
+  effect::restore load{era_, r.restore.value_or(restore_source{}), {}, !r.standing};
   for (std::uint32_t i = 0; i < tile_count_; ++i) {
     const tile_id tile(i);
     auto& t = tiles_[i];

@@ -85,6 +85,12 @@ class one_lane_trainer final : public trainer {
   }
 
   const std::vector<tile>& tiles() const override { return state_.tiles(); }
+  std::vector<named_tensor> tensors() const override {
+    std::vector<named_tensor> named;
+    for (const auto& p : model_->parameters())
+      named.push_back({p.name, {p.shape.begin(), p.shape.end()}, p.first});
+    return named;
+  }
   std::uint64_t parameter_count() const override { return model_->parameter_count(); }
 
   std::uint64_t numeric_class() override {

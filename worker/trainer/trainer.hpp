@@ -94,6 +94,8 @@ class trainer {
   virtual ~trainer() = default;
 
   virtual const std::vector<tile>& tiles() const = 0;
+  // The model's parameters by name, in flat order.
+  virtual std::vector<named_tensor> tensors() const = 0;
   virtual std::uint64_t parameter_count() const = 0;
   // Hash of the loss and gradients of a fixed slot on fixed parameters, and of an optimizer step with them:
   // differs where the bits of training would. Leaves the state as it is.
