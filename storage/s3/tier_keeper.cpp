@@ -83,7 +83,6 @@ void tier_keeper::work() {
 void tier_keeper::catch_up() {
   const auto here = list_checkpoints(object_folder(store_), "");
   if (!here) return failed({}, here.failure());
-  const std::lock_guard mirror_lock(mirror_mutex_);
   if (auto finished = mirror_.finish_removals(); !finished) return failed({}, finished.failure());
   const auto there = mirror_.list("");
   if (!there) return failed({}, there.failure());
@@ -103,7 +102,6 @@ void tier_keeper::catch_up() {
 }
 
 void tier_keeper::bring(const checkpoint_key& key) {
-  const std::lock_guard mirror_lock(mirror_mutex_);
   const auto pushed = mirror_.push(key);
   if (!pushed) {
     const auto here = object_folder(store_).exists(manifest_object(key));
@@ -158,17 +156,18 @@ void tier_keeper::failed(const checkpoint_key& key, const error& why) {
   on_event_({tier_event::kind::failed, options_.name, key, why.message});
 }
 
-result<std::optional<manifest>> tier_keeper::fetch_newest(const std::string& job,
-                                                          const std::optional<checkpoint_key>& than) {
-  const std::lock_guard mirror_lock(mirror_mutex_);
-  const auto there = mirror_.list(job);
+result<std::optional<manifest>> fetch_newest(const object_store& tier, const std::filesystem::path& store,
+                                             const std::string& job,
+                                             const std::optional<checkpoint_key>& than) {
+  mirror between(tier, store);
+  const auto there = between.list(job);
   if (!there) return there.failure();
   std::size_t tries = 0;
   for (const auto& key : *there) {
     if ((than && !(*than < key)) || tries++ == fetch_tries_max) break;
-    auto fetched = mirror_.fetch(key);
+    auto fetched = between.fetch(key);
     if (fetched) return std::optional(*std::move(fetched));
-    // An older one is worse than waiting for the tier; it is better than a damaged one.
+    // An older one is better than a damaged one, and worse than waiting for the tier.
     if (fetched.failure().code != errc::corrupt) return fetched.failure();
     log::error("passed over: " + fetched.failure().message);
   }

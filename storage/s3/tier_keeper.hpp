@@ -44,6 +44,12 @@ struct tier_status {
   unsigned failures_in_a_row = 0;
 };
 
+// Brings the job's newest checkpoint that is whole, and newer than `than` if given, from the tier into the
+// store; waits for it. None: there is no such checkpoint.
+result<std::optional<manifest>> fetch_newest(const object_store& tier, const std::filesystem::path& store,
+                                             const std::string& job,
+                                             const std::optional<checkpoint_key>& than);
+
 // Thread-safe.
 class tier_keeper {
  public:
@@ -61,11 +67,6 @@ class tier_keeper {
   void committed(const checkpoint_key& key);
   tier_status status() const;
 
-  // Brings the job's newest checkpoint that is whole, and newer than `than` if given, from the tier into the
-  // store; waits for it. None: there is no such checkpoint.
-  result<std::optional<manifest>> fetch_newest(const std::string& job,
-                                               const std::optional<checkpoint_key>& than);
-
  private:
   void work();
   void catch_up();
@@ -79,8 +80,7 @@ class tier_keeper {
   const std::unique_ptr<object_store> tier_;
   const std::filesystem::path store_;
   const listener on_event_;
-  std::mutex mirror_mutex_;
-  mirror mirror_;
+  mirror mirror_;  // of the thread
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

@@ -14,6 +14,17 @@ constexpr std::size_t etag_bytes_max = 256;
 
 error refused(const std::string& why) { return {errc::corrupt, "the service's answer is refused: " + why}; }
 
+// Compatible services call the root of ListPartsResult ListPartsResponse, among others.
+bool is_named(std::string_view root, std::string_view expected) {
+  constexpr std::string_view usual = "Result";
+  if (root == expected) return true;
+  if (!expected.ends_with(usual)) return false;
+  expected.remove_suffix(usual.size());
+  if (!root.starts_with(expected)) return false;
+  root.remove_prefix(expected.size());
+  return root == "Response" || root == "Output";
+}
+
 // Reads one text. The first flaw stays; a reader with a flaw gives empty values.
 class reader {
  public:
@@ -74,7 +85,7 @@ class reader {
         return flaw("it has a document type, or text outside of its root");
     root_ = document_.document_element();
     if (root_.next_sibling()) return flaw("it has two roots");
-    if (std::string_view(root_.name()) != root_name)
+    if (!is_named(root_.name(), root_name))
       return flaw("its root is '" + std::string(root_.name()).substr(0, 40) + "', expected '" + root_name +
                   "'");
   }

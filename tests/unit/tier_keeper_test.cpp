@@ -1,5 +1,6 @@
 // The thread that brings checkpoints to a tier, over a tier that can be broken.
 #include "storage/s3/tier_keeper.hpp"
+#include "storage/s3/tiers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -198,16 +199,14 @@ TEST_CASE(
       CHECK(comes_true([&] { return keeper->status().missing.empty(); }));
     }
   }
-  rig fresh;
-  const auto keeper =
-      std::make_unique<tier_keeper>(tier_options{}, std::make_unique<folder_store>(r.there.path()),
-                                    fresh.here.path(), [](const tier_event&) {});
-  CHECK(keeper->fetch_newest("job-2", {}).value() == std::nullopt);
-  CHECK(keeper->fetch_newest("job-1", at_step(2)).value() == std::nullopt);
+  const temporary_folder fresh;
+  const folder_store tier(r.there.path());
+  CHECK(fetch_newest(tier, fresh.path(), "job-2", {}).value() == std::nullopt);
+  CHECK(fetch_newest(tier, fresh.path(), "job-1", at_step(2)).value() == std::nullopt);
   const auto newest = read_manifest(object_folder(r.there.path()), at_step(2)).value();
   std::filesystem::resize_file(r.there.path() / "packs" / newest.chunks.back().record.pack, 80);
-  CHECK(keeper->fetch_newest("job-1", {}).value()->key() == at_step(1));
-  CHECK(checkpoint_reader::open(fresh.here.path(), at_step(1))->verify().empty());
+  CHECK(fetch_newest(tier, fresh.path(), "job-1", {}).value()->key() == at_step(1));
+  CHECK(checkpoint_reader::open(fresh.path(), at_step(1))->verify().empty());
 }
 
 TEST_CASE("ending does not wait for a tier that is down") {
@@ -219,4 +218,49 @@ TEST_CASE("ending does not wait for a tier that is down") {
   CHECK(comes_true([&] { return keeper->status().failures_in_a_row >= 1; }));
   keeper.reset();
   CHECK(r.in_tier().empty());
+}
+
+TEST_CASE("a tier is made of its settings, or the wrong one is named") {
+  tier_config c;
+  c.name = "far";
+  c.endpoint = "https://s3.example.com";
+  c.bucket = "bucket";
+  c.prefix = "a";
+  CHECK(make_tier(c).value()->where() == "s3://bucket/a/ at s3.example.com");
+  c.addressing = "host";
+  CHECK(make_tier(c).value()->where() == "s3://bucket/a/ at bucket.s3.example.com");
+  c.endpoint = "http://s3.example.com";
+  CHECK(make_tier(c).failure().message.find("[tier.far]: the S3 tier's endpoint is http") !=
+        std::string::npos);
+  c.kind = "folder";
+  c.folder = "/mnt/x";
+  CHECK(make_tier(c).value()->where() == "/mnt/x");
+}
+
+TEST_CASE("a set brings to all its tiers, and fetches from the first that has something") {
+  rig r;
+  const temporary_folder first, second, fresh;
+  const auto folder_tier = [](const char* name, const temporary_folder& where) {
+    tier_config c;
+    c.name = name;
+    c.kind = "folder";
+    c.folder = where.path().string();
+    return c;
+  };
+  const std::vector tiers{folder_tier("one", first), folder_tier("two", second)};
+  {
+    const auto set = tier_set::make(tiers, r.here.path(), [](const tier_event&) {}).value();
+    set->start();
+    set->committed(r.make(1));
+    CHECK(comes_true([&] {
+      const auto all = set->status();
+      return all[0].newest.contains("job-1") && all[1].newest.contains("job-1");
+    }));
+  }
+  std::filesystem::remove_all(first.path() / "manifests");
+  const auto set = tier_set::make(tiers, fresh.path(), [](const tier_event&) {}).value();
+  CHECK(set->fetch_newest("job-1", {}).value().key() == at_step(1));
+  CHECK(set->fetch_newest("job-1", at_step(1)) == std::nullopt);
+  CHECK(set->fetch_newest("job-2", {}) == std::nullopt);
+  CHECK(checkpoint_reader::open(fresh.path(), at_step(1))->verify().empty());
 }
