@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "actors/base/tier_config.hpp"
 
 namespace perdura {
 
@@ -116,6 +119,7 @@ struct cluster_config {
   std::chrono::milliseconds gather{1000};         // wait for further workers before the first step of a job
   std::uint64_t log_bytes_max = 16u << 20;        // a log file is rotated at this size
   std::uint32_t log_files = 4;
+  std::vector<tier_config> tiers;  // [tier.NAME]
 };
 
 sharding_level level_of(const job_config& job);

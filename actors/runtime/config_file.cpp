@@ -10,6 +10,8 @@ namespace perdura::runtime {
 
 namespace {
 
+constexpr std::size_t tiers_max = 8;
+
 // Where each field was set, for the errors.
 using origins = std::map<std::string, std::string>;
 
@@ -53,9 +55,10 @@ class file_reader {
         where_[name] = at_line(file_, node);
         if (const auto flaw = set_from_toml(*field, node); !flaw.empty())
           errors_.add(where_[name], name, flaw);
-      } else if (const auto* inner = node.as_table();
-                 inner != nullptr && section.empty() && is_section(key)) {
-        read_section(*inner, key);
+      } else if (const auto* inner = node.as_table(); inner != nullptr && is_section(name)) {
+        read_section(*inner, name);
+      } else if (inner != nullptr && section.empty() && holds_sections(key)) {
+        read_section(*inner, key);  // [tier.NAME]
       } else {
         errors_.add(at_line(file_, node), name, "is unknown" + did_you_mean(key, names_in(section)));
       }
@@ -64,6 +67,10 @@ class file_reader {
   bool is_section(const std::string& name) const {
     return std::any_of(fields_.begin(), fields_.end(),
                        [&](const config_field& f) { return f.section == name; });
+  }
+  bool holds_sections(const std::string& name) const {
+    return std::any_of(fields_.begin(), fields_.end(),
+                       [&](const config_field& f) { return f.section.starts_with(name + "."); });
   }
   // Keys of a section; at the top the sections too.
   std::vector<std::string> names_in(const std::string& section) const {
@@ -94,6 +101,19 @@ void check_rules(const Config& config, const std::string& file, const origins& w
   }
 }
 
+// Named by the file alone; what is wrong with the file is said when it is read.
+std::vector<tier_config> tiers_of(const file_text& file) {
+  std::vector<tier_config> tiers;
+  try {
+    const toml::table root = toml::parse(file.text, file.name);
+    const auto* section = root["tier"].as_table();
+    if (section == nullptr) return tiers;
+    for (const auto& [key, node] : *section)
+      if (node.is_table() && tiers.size() < tiers_max) tiers.emplace_back().name = std::string(key.str());
+  } catch (const toml::parse_error&) { tiers.clear(); }
+  return tiers;
+}
+
 std::string upper(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
   return text;
@@ -101,7 +121,10 @@ std::string upper(std::string text) {
 
 // As the environment knows a field.
 std::string variable_of(const config_field& f) {
-  return "PERDURA_" + upper(f.section.empty() ? f.key : f.section + "_" + f.key);
+  auto name = upper(f.section.empty() ? f.key : f.section + "_" + f.key);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
+  return "PERDURA_" + name;
 }
 
 const std::string& flag_of(const config_field& f) { return f.flag.empty() ? f.key : f.flag; }
@@ -127,7 +150,10 @@ result<job_config> parse_job(const std::string& text, const std::string& file_na
 result<cluster_file> resolve_file(const text_map& flags, const text_map& environment,
                                   const std::optional<file_text>& file) {
   cluster_file all;
+  if (file) all.cluster.tiers = tiers_of(*file);
   auto fields = fields_of(all.cluster);
+  for (auto& tier : all.cluster.tiers)
+    for (auto& field : fields_of(tier)) fields.push_back(std::move(field));
   for (auto& field : fields_of(all.node)) fields.push_back(std::move(field));
   config_errors errors;
   origins where;
@@ -148,6 +174,7 @@ result<cluster_file> resolve_file(const text_map& flags, const text_map& environ
       errors.add(as_flag(key), key, "is unknown");
   check_rules(all.cluster, file ? file->name : "", where, errors);
   check_rules(all.node, file ? file->name : "", where, errors);
+  for (const auto& tier : all.cluster.tiers) check_rules(tier, file ? file->name : "", where, errors);
   if (!errors.empty()) return errors.all();
   return all;
 }

@@ -160,8 +160,13 @@ std::string config_reference() {
       "(`--port`, `--admin-port`, `--data`, `--log`) "
       "outranks the environment (`PERDURA_LEASE_MS`, in a section `PERDURA_LABELS_RACK`), that the file, "
       "that "
-      "the default. The sections are for the node agents.\n";
+      "the default. `[tier.NAME]`, any number of them, is for the coordinator; the other sections are for "
+      "the node "
+      "agents.\n";
   append_reference(out, fields_of(cluster));
+  tier_config tier;
+  tier.name = "NAME";
+  append_reference(out, fields_of(tier));
   append_reference(out, fields_of(node));
   return out;
 }

@@ -36,6 +36,7 @@ using config_table = std::vector<config_field>;
 config_table fields_of(job_config& job);
 config_table fields_of(cluster_config& cluster);
 config_table fields_of(node_config& node);
+config_table fields_of(tier_config& tier);  // its section is [tier.NAME]
 
 // Everything that is wrong with a file, one line each: "where: field: what is wrong and what is allowed".
 class config_errors {
@@ -62,6 +63,7 @@ struct broken_rule {
 std::vector<broken_rule> broken_rules(const job_config& job);
 std::vector<broken_rule> broken_rules(const cluster_config& cluster);
 std::vector<broken_rule> broken_rules(const node_config& node);
+std::vector<broken_rule> broken_rules(const tier_config& tier);
 
 // Sets a field, or says what is wrong and what is allowed.
 std::string set_number(config_field& field, double number, bool is_integer);

@@ -42,6 +42,12 @@ class captured_log {
     }
     return false;
   }
+  static std::string text() {
+    const std::lock_guard lock(mutex());
+    std::string all;
+    for (const auto& line : lines()) all += line + "\n";
+    return all;
+  }
 
  private:
   static std::mutex& mutex() {

@@ -252,3 +252,38 @@ metadata = "url"
   CHECK(cluster_errors("", {{"metadata", "aws2"}}).find("--metadata: preemption.metadata: is \"aws2\"") == 0);
   CHECK(cluster_errors("[labels]\nrakc = \"a\"\n").find("did you mean \"rack\"") != std::string::npos);
 }
+
+TEST_CASE("each tier has a section of its own, and a variable for each of its keys") {
+  const auto cluster =
+      resolve_cluster({}, {{"PERDURA_TIER_FAR_AWAY_BUCKET", "other"}}, runtime::file_text{"c.toml", R"(
+port = 7500
+[tier.far-away]
+endpoint = "https://s3.example.com"
+bucket = "b"
+prefix = "runs/a"
+keep = 3
+[tier.shared]
+kind = "folder"
+folder = "/mnt/shared"
+)"});
+  REQUIRE_MESSAGE(cluster.has_value(), (cluster ? "" : cluster.failure().message));
+  REQUIRE(cluster->tiers.size() == 2);
+  CHECK(cluster->tiers[0].name == "far-away");
+  CHECK(cluster->tiers[0].bucket == "other");
+  CHECK(cluster->tiers[0].keep == 3);
+  CHECK(cluster->tiers[1].folder == "/mnt/shared");
+  CHECK(cluster->port == 7500);
+}
+
+TEST_CASE("a tier that cannot work is refused with its section's name, and no secret has a key") {
+  CHECK(cluster_errors("[tier.far]\nbucket = \"b\"") ==
+        "c.toml: tier.far.endpoint: is empty, but kind is \"s3\"");
+  CHECK(cluster_errors("[tier.far]\nkind = \"folder\"") ==
+        "c.toml:2: tier.far.folder: is empty, but kind is \"folder\"");
+  CHECK(cluster_errors("[tier.far]\nendpont = \"x\"").find("tier.far.endpont: is unknown, did you mean") !=
+        std::string::npos);
+  CHECK(cluster_errors("[tier]\nbucket = \"b\"").find("tier") != std::string::npos);
+  const auto secret = cluster_errors("[tier.far]\nsecret_access_key = \"hush\"");
+  CHECK(secret.find("is unknown") != std::string::npos);
+  CHECK(secret.find("hush") == std::string::npos);
+}
