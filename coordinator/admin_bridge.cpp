@@ -46,6 +46,10 @@ result<std::vector<admin::recovery_info>> admin_bridge::recoveries(const std::st
 result<std::vector<admin::checkpoint_info>> admin_bridge::checkpoints(const std::string& job) {
   return call<std::vector<admin::checkpoint_info>>([job](auto& c) { return c.checkpoints(job); });
 }
+result<std::vector<admin::tier_info>> admin_bridge::tiers() {
+  return call<std::vector<admin::tier_info>>(
+      [](auto& c) { return result<std::vector<admin::tier_info>>(c.tiers()); });
+}
 result<admin::submission> admin_bridge::submit(const std::string& text, const std::string& file) {
   return call<admin::submission>([=](auto& c) { return c.submit(text, file); });
 }

@@ -25,6 +25,7 @@ class admin_bridge : public admin::admin_service {
                                               std::uint32_t limit) override;
   result<std::vector<admin::recovery_info>> recoveries(const std::string& job) override;
   result<std::vector<admin::checkpoint_info>> checkpoints(const std::string& job) override;
+  result<std::vector<admin::tier_info>> tiers() override;
   result<admin::submission> submit(const std::string& text, const std::string& file) override;
   result<admin::receipt> pause(const std::string& job) override;
   result<admin::receipt> resume(const std::string& job) override;

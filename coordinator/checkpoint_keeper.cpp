@@ -34,15 +34,17 @@ std::vector<std::pair<timeline_number, step_number>> chunk_collector::drop_until
   return dropped;
 }
 
-result<std::unique_ptr<checkpoint_keeper>> checkpoint_keeper::open(const std::filesystem::path& store,
-                                                                   const std::filesystem::path& index) {
+result<std::unique_ptr<checkpoint_keeper>> checkpoint_keeper::open(
+    const std::filesystem::path& store, const std::filesystem::path& index,
+    std::function<void(const storage::checkpoint_key&)> committed) {
   auto opened = storage::checkpoint_index::open(store, index);
   if (!opened) return opened.failure();
-  return std::unique_ptr<checkpoint_keeper>(new checkpoint_keeper(std::move(*opened)));
+  return std::unique_ptr<checkpoint_keeper>(new checkpoint_keeper(std::move(*opened), std::move(committed)));
 }
 
-checkpoint_keeper::checkpoint_keeper(std::unique_ptr<storage::checkpoint_index> index)
-    : index_(std::move(index)) {
+checkpoint_keeper::checkpoint_keeper(std::unique_ptr<storage::checkpoint_index> index,
+                                     std::function<void(const storage::checkpoint_key&)> committed)
+    : committed_(std::move(committed)), index_(std::move(index)) {
   refresh();
   thread_ = std::thread([this] { work(); });
 }
@@ -66,8 +68,9 @@ void checkpoint_keeper::push(task t) {
 
 void checkpoint_keeper::commit(storage::manifest m, storage::retention_policy policy,
                                std::vector<incarnation> live, done then) {
-  push([m = std::move(m), policy, live = std::move(live), then = std::move(then)](auto& index) {
+  push([this, m = std::move(m), policy, live = std::move(live), then = std::move(then)](auto& index) {
     auto committed = index.commit(m);
+    if (committed) committed_(m.key());
     if (committed)
       if (const auto freed = index.retain(m.job, policy, live); !freed)
         log::warn("old checkpoints stay: " + freed.failure().message);
@@ -152,6 +155,7 @@ result<storage::manifest> checkpoint_keeper::fork(const std::string& from, stora
   as.chunks = std::move(m->chunks);
   as.bases = std::move(m->bases);
   if (auto committed = index_->commit(as); !committed) return refused(committed.failure().message);
+  committed_(as.key());
   return as;
 }
 

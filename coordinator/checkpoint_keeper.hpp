@@ -44,8 +44,10 @@ class checkpoint_keeper {
  public:
   using done = std::function<void(const storage::manifest&, result<void>)>;
 
-  static result<std::unique_ptr<checkpoint_keeper>> open(const std::filesystem::path& store,
-                                                         const std::filesystem::path& index);
+  // `committed` hears of each checkpoint there is from now on, on the keeper's thread.
+  static result<std::unique_ptr<checkpoint_keeper>> open(
+      const std::filesystem::path& store, const std::filesystem::path& index,
+      std::function<void(const storage::checkpoint_key&)> committed = [](const auto&) {});
   ~checkpoint_keeper();  // finishes the commit under way
 
   // `then` is called on the keeper's thread. Afterwards what the policy does not keep goes.
@@ -66,10 +68,12 @@ class checkpoint_keeper {
   // With the index; what it gives is called without.
   using task = std::function<std::function<void()>(storage::checkpoint_index&)>;
   void push(task t);
-  explicit checkpoint_keeper(std::unique_ptr<storage::checkpoint_index> index);
+  checkpoint_keeper(std::unique_ptr<storage::checkpoint_index> index,
+                    std::function<void(const storage::checkpoint_key&)> committed);
   void work();
   void refresh();
 
+  const std::function<void(const storage::checkpoint_key&)> committed_;
   mutable std::mutex mutex_;  // of what follows but the index
   std::condition_variable changed_;
   std::deque<task> waiting_;

@@ -168,6 +168,29 @@ admin::receipt coordinator_shell::rebuild_index() {
   return {"the index is made anew from manifests and tombstones"};
 }
 
+std::vector<admin::tier_info> coordinator_shell::tiers() const {
+  std::vector<admin::tier_info> all;
+  for (const auto& t : options_.tiers()) {
+    admin::tier_info info{t.tier, t.where, {}, {}, static_cast<std::uint32_t>(t.missing.size()), t.failure};
+    if (t.newest.empty()) all.push_back(info);
+    for (const auto& [job, key] : t.newest) {
+      info.job = job;
+      info.step = key.step;
+      all.push_back(info);
+    }
+  }
+  return all;
+}
+
+void coordinator_shell::tier_said(const storage::tier_event& e) {
+  using kind = storage::tier_event::kind;
+  if (e.what == kind::brought) return;
+  note(e.key.job, {e.what == kind::failed ? event_kind::checkpoint_alarm : event_kind::store_tended,
+                   e.tier,
+                   e.message,
+                   {{"tier", e.tier}, {"step", to_string(e.key.step)}}});
+}
+
 admin::receipt coordinator_shell::shut_down() {
   for (const auto& [who, n] : nodes_)
     if (n.connected) around_.send_node({options_.term, who, stop_node{"the cluster is shut down"}});

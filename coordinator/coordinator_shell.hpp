@@ -18,6 +18,7 @@
 #include "coordinator/journal.hpp"
 #include "coordinator/logic/lease_table.hpp"
 #include "coordinator/logic/scheduler.hpp"
+#include "storage/s3/tier_keeper.hpp"
 
 namespace perdura::coordinator {
 
@@ -27,6 +28,7 @@ struct shell_options {
   std::string log_folder;
   std::string data_folder;
   term_number term;
+  std::function<std::vector<storage::tier_status>()> tiers = [] { return std::vector<storage::tier_status>(); };
 };
 
 struct surroundings {
@@ -84,6 +86,8 @@ class coordinator_shell : private job_host {
   result<admin::receipt> checkpoint_now(const std::string& job, time_point now);
   result<admin::receipt> collect_garbage(const std::string& job, bool dry_run);
   admin::receipt rebuild_index();
+  std::vector<admin::tier_info> tiers() const;
+  void tier_said(const storage::tier_event& e);
   admin::receipt shut_down();
   void audit(const admin::audit_entry& entry);
 

@@ -18,7 +18,9 @@
 #include "coordinator/admin/server.hpp"
 #include "coordinator/admin_bridge.hpp"
 #include "coordinator/coordinator_actor.hpp"
+#include "storage/checkpoint_reader.hpp"
 #include "storage/object_folder.hpp"
+#include "storage/s3/tiers.hpp"
 
 using namespace perdura;
 namespace fs = std::filesystem;
@@ -34,6 +36,28 @@ int fail(const std::string& why) {
   return 1;
 }
 
+// What the store has lost of jobs that are to go on comes from the first tier that has it. (Opening the index then
+// finds it.)
+result<void> fetch_missing(const coordinator::journal& memory, const storage::object_folder& store,
+                           const storage::tier_set& tiers) {
+  const auto jobs = memory.jobs();
+  if (!jobs) return jobs.failure();
+  for (const auto& job : *jobs) {
+    if (job.stage != coordinator::job_stage::active && job.stage != coordinator::job_stage::waiting) continue;
+    const auto keys = storage::list_checkpoints(store, job.id);
+    if (!keys) return keys.failure();
+    std::optional<storage::checkpoint_key> whole;
+    for (const auto& key : *keys) {
+      auto reader = storage::checkpoint_reader::open(store.root(), key);
+      if (!reader || !reader->check_headers()) continue;
+      whole = key;
+      break;
+    }
+    tiers.fetch_newest(job.id, whole);
+  }
+  return {};
+}
+
 int run(cluster_config config, const runtime::folders& folders) {
   sigset_t quitting;
   sigemptyset(&quitting);
@@ -46,7 +70,15 @@ int run(cluster_config config, const runtime::folders& folders) {
   const storage::object_folder store(data / "store");
   auto memory = coordinator::journal::open(data / "log");
   if (!memory) return fail(memory.failure().message);
-  auto keeper = coordinator::checkpoint_keeper::open(store.root(), data / "index");
+  caf::actor actor;
+  auto tiers = storage::tier_set::make(config.tiers, store.root(), [&actor](const storage::tier_event& e) {
+    caf::anon_send(actor, coordinator::here{[e](coordinator::coordinator_shell& c) { c.tier_said(e); }});
+  });
+  if (!tiers) return fail(tiers.failure().message);
+  if (!config.tiers.empty())
+    if (const auto fetched = fetch_missing(**memory, store, **tiers); !fetched) return fail(fetched.failure().message);
+  auto keeper = coordinator::checkpoint_keeper::open(
+      store.root(), data / "index", [&set = **tiers](const storage::checkpoint_key& key) { set.committed(key); });
   if (!keeper) return fail(keeper.failure().message);
   const auto term = storage::claim_term(store, std::string(version_text("perdura-coordinator")));
   if (!term) return fail(term.failure().message);
@@ -70,7 +102,6 @@ int run(cluster_config config, const runtime::folders& folders) {
   options->failed = [](const error& e) { std::_Exit(fail(e.message)); };
 
   // The ports are taken first: what the actor logs and shows names them.
-  caf::actor actor;
   coordinator::admin_bridge bridge([&actor](std::function<void(coordinator::coordinator_shell&)> what) {
     caf::anon_send(actor, coordinator::here{std::move(what)});
   });
@@ -78,7 +109,8 @@ int run(cluster_config config, const runtime::folders& folders) {
   admin_options.host = config.host;
   admin_options.port = config.admin_port;
   admin_options.tls = *identity;
-  options->shell = {config, store.root().string(), folders.log, folders.data, *term};
+  options->shell = {config,       store.root().string(), folders.log,
+                    folders.data, *term,                 [&set = **tiers] { return set.status(); }};
   auto typed = process.system().spawn<caf::detached>(coordinator::coordinator, options);
   actor = caf::actor_cast<caf::actor>(typed);
   auto port = runtime::publish(process.system(), caf::actor_cast<wire::coordinator_actor>(typed),
@@ -87,6 +119,7 @@ int run(cluster_config config, const runtime::folders& folders) {
   auto started = admin::server::start(bridge, admin_options);
   if (!started) return fail(started.failure().message);
   admin_server = std::move(*started);
+  (*tiers)->start();
   followers = admin_server.get();
   caf::anon_send(actor,
                  coordinator::here{[port = *port, admin = admin_server->port()](

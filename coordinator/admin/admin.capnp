@@ -53,6 +53,7 @@ interface Observer {
   steps @6 (job :Text, from :UInt64, limit :UInt32) -> Reply(List(Step));
   recoveries @7 (job :Text) -> Reply(List(Recovery));
   checkpoints @8 (job :Text) -> Reply(List(Checkpoint));
+  tiers @9 () -> Reply(List(Tier));
 }
 
 struct Incarnation {
@@ -227,6 +228,16 @@ struct Checkpoint {
   bytes @3 :UInt64;
   createdMs @4 :Int64;  # Unix time
   state @5 :CheckpointState;
+}
+
+# Where checkpoints go besides the coordinator's own store; of each job there, a row.
+struct Tier {
+  name @0 :Text;
+  where @1 :Text;
+  job @2 :Text;         # empty: there is nothing yet
+  step @3 :UInt64;      # of the newest that is there
+  missing @4 :UInt32;   # checkpoints of all jobs that are not there yet
+  failure @5 :Text;     # of the last attempt; empty: it succeeded
 }
 
 # ---- writes -----------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class remote final : public admin_api {
   result<std::vector<checkpoint_info>> checkpoints(const std::string& job) override {
     return ask_list<checkpoint_info>(of_job(observer_->checkpointsRequest(), job));
   }
+  result<std::vector<tier_info>> tiers() override { return ask_list<tier_info>(observer_->tiersRequest()); }
 
   result<submission> submit(const std::string& text, const std::string& file) override {
     auto request = operator_->submitRequest();

@@ -313,6 +313,24 @@ checkpoint_info get(schema::Checkpoint::Reader from) {
           from.getBytes(),    from.getCreatedMs(),         static_cast<checkpoint_state>(from.getState())};
 }
 
+void put(schema::Tier::Builder to, const tier_info& from) {
+  to.setName(from.name);
+  to.setWhere(from.where);
+  to.setJob(from.job);
+  to.setStep(from.step.value);
+  to.setMissing(from.missing);
+  to.setFailure(from.failure);
+}
+
+tier_info get(schema::Tier::Reader from) {
+  return {get(from.getName()),
+          get(from.getWhere()),
+          get(from.getJob()),
+          step_number(from.getStep()),
+          from.getMissing(),
+          get(from.getFailure())};
+}
+
 void put(schema::Submission::Builder to, const submission& from) {
   to.setJob(from.job);
   auto errors = to.initErrors(static_cast<unsigned>(from.errors.size()));

@@ -55,6 +55,7 @@ class observer final : public schema::Observer::Server {
   kj::Promise<void> checkpoints(CheckpointsContext c) override {
     return of_job(c, [&](const std::string& job) { return shared_.service.checkpoints(job); });
   }
+  kj::Promise<void> tiers(TiersContext c) override { return answer(c, shared_.service.tiers()); }
   kj::Promise<void> events(EventsContext c) override {
     c.allowCancellation();
     auto query = get(c.getParams().getQuery());

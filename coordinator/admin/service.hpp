@@ -177,6 +177,16 @@ struct checkpoint_info {
   checkpoint_state state{};
 };
 
+// Where checkpoints go besides the coordinator's own store; of each job there, one.
+struct tier_info {
+  std::string name{};
+  std::string where{};
+  std::string job{};        // empty: there is nothing yet
+  step_number step{};       // of the newest that is there
+  std::uint32_t missing{};  // checkpoints of all jobs that are not there yet
+  std::string failure{};    // of the last attempt; empty: it succeeded
+};
+
 struct submission {
   std::string job{};                  // its id; empty when there are errors
   std::vector<std::string> errors{};  // each with file, line, field and what is allowed
@@ -210,6 +220,7 @@ class admin_api {
                                                std::uint32_t limit) = 0;
   virtual result<std::vector<recovery_info>> recoveries(const std::string& job) = 0;
   virtual result<std::vector<checkpoint_info>> checkpoints(const std::string& job) = 0;
+  virtual result<std::vector<tier_info>> tiers() = 0;
 
   virtual result<submission> submit(const std::string& text, const std::string& file) = 0;
   virtual result<receipt> pause(const std::string& job) = 0;

@@ -41,10 +41,14 @@ result<void> run_status(invocation& call) {
   if (!nodes) return nodes.failure();
   auto workers = call.api.workers();
   if (!workers) return workers.failure();
-  call.view.show(document{{{"cluster", "cluster", cluster_record(*status)},
-                           {"jobs", "jobs", jobs_table(*jobs)},
-                           {"nodes", "nodes", nodes_table(*nodes)},
-                           {"workers", "workers", workers_table(*workers)}}});
+  auto tiers = call.api.tiers();
+  if (!tiers) return tiers.failure();
+  document all{{{"cluster", "cluster", cluster_record(*status)},
+                {"jobs", "jobs", jobs_table(*jobs)},
+                {"nodes", "nodes", nodes_table(*nodes)},
+                {"workers", "workers", workers_table(*workers)}}};
+  if (!tiers->empty() || call.view.is_json()) all.parts.push_back({"tiers", "tiers", tiers_table(*tiers)});
+  call.view.show(all);
   return {};
 }
 
@@ -58,6 +62,7 @@ result<void> run_plan_alone(const arguments& args, renderer& view) {
   options.file = args.job;
   return run_plan_file(options, view);
 }
+result<void> run_tiers(invocation& call) { return show(call, call.api.tiers(), tiers_table); }
 result<void> run_checkpoints(invocation& call) {
   return show(call, call.api.checkpoints(call.args.job), checkpoints_table);
 }
@@ -312,6 +317,7 @@ const std::vector<command>& commands() {
       {"drain", "let a node or a worker hand over its work and leave", drain_options, run_drain},
       {"kill", "kill a worker's process; the job recovers", kill_options, run_kill},
       {"ckpt list", "checkpoints of a job", job_option, run_checkpoints},
+      {"ckpt tiers", "how far checkpoints have come in each tier", no_options, run_tiers},
       {"ckpt now", "write a checkpoint at the next step", job_option, run_checkpoint_now},
       on_store<show_options, run_ckpt_show>("ckpt show", "what a checkpoint holds, takes and shares"),
       on_store<diff_options, run_ckpt_diff>("ckpt diff",

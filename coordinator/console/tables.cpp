@@ -223,4 +223,19 @@ table checkpoints_table(const std::vector<checkpoint_info>& checkpoints) {
   return t;
 }
 
+table tiers_table(const std::vector<tier_info>& tiers) {
+  table t{{{"tier", "TIER"},
+           {"where", "WHERE"},
+           {"job", "JOB"},
+           {"step", "STEP", unit::number},
+           {"missing", "MISSING", unit::number},
+           {"failure", "FAILS"}},
+          {},
+          "none is configured"};
+  for (const auto& i : tiers)
+    t.rows.push_back({text(i.name), text(i.where), text(i.job), i.job.empty() ? value(nullptr) : value(i.step.value),
+                      i.missing, text(i.failure)});
+  return t;
+}
+
 }  // namespace perdura::console

@@ -19,5 +19,6 @@ table events_table(const std::vector<admin::event_info>& events);
 table steps_table(const std::vector<admin::step_info>& steps);
 table recoveries_table(const std::vector<admin::recovery_info>& recoveries);
 table checkpoints_table(const std::vector<admin::checkpoint_info>& checkpoints);
+table tiers_table(const std::vector<admin::tier_info>& tiers);
 
 }  // namespace perdura::console

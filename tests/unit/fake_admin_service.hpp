@@ -140,6 +140,9 @@ class fake_admin_service final : public admin_service {
     if (worker != "node-1/0") return error{errc::not_found, "no worker is named " + worker};
     return receipt{"killed " + worker};
   }
+  result<std::vector<tier_info>> tiers() override {
+    return std::vector<tier_info>{{"cloud", "https://s3.example/bucket", "j1", step_number(40), 1, "no answer"}};
+  }
   result<receipt> collect_garbage(const std::string& job, bool dry_run) override {
     return receipt{(dry_run ? "would collect " : "collects ") + job};
   }
