@@ -28,7 +28,9 @@ struct shell_options {
   std::string log_folder;
   std::string data_folder;
   term_number term;
-  std::function<std::vector<storage::tier_status>()> tiers = [] { return std::vector<storage::tier_status>(); };
+  std::function<std::vector<storage::tier_status>()> tiers = [] {
+    return std::vector<storage::tier_status>();
+  };
 };
 
 struct surroundings {

@@ -128,8 +128,8 @@ class job_run {
   std::optional<chunk_collector> collector_;
   std::map<std::pair<timeline_number, step_number>, verdict> verdicts_;  // recent, for manifests
   checkpoint_watch saves_;
-  std::set<std::string> saved_packs_;  // that the newest checkpoint needs
-  std::vector<storage::tensor_entry> tensors_;                           // as the first worker named them
+  std::set<std::string> saved_packs_;           // that the newest checkpoint needs
+  std::vector<storage::tensor_entry> tensors_;  // as the first worker named them
 };
 
 }  // namespace perdura::coordinator

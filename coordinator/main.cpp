@@ -36,8 +36,8 @@ int fail(const std::string& why) {
   return 1;
 }
 
-// What the store has lost of jobs that are to go on comes from the first tier that has it. (Opening the index then
-// finds it.)
+// What the store has lost of jobs that are to go on comes from the first tier that has it. (Opening the index
+// then finds it.)
 result<void> fetch_missing(const coordinator::journal& memory, const storage::object_folder& store,
                            const storage::tier_set& tiers) {
   const auto jobs = memory.jobs();
@@ -76,9 +76,11 @@ int run(cluster_config config, const runtime::folders& folders) {
   });
   if (!tiers) return fail(tiers.failure().message);
   if (!config.tiers.empty())
-    if (const auto fetched = fetch_missing(**memory, store, **tiers); !fetched) return fail(fetched.failure().message);
+    if (const auto fetched = fetch_missing(**memory, store, **tiers); !fetched)
+      return fail(fetched.failure().message);
   auto keeper = coordinator::checkpoint_keeper::open(
-      store.root(), data / "index", [&set = **tiers](const storage::checkpoint_key& key) { set.committed(key); });
+      store.root(), data / "index",
+      [&set = **tiers](const storage::checkpoint_key& key) { set.committed(key); });
   if (!keeper) return fail(keeper.failure().message);
   const auto term = storage::claim_term(store, std::string(version_text("perdura-coordinator")));
   if (!term) return fail(term.failure().message);
@@ -109,8 +111,9 @@ int run(cluster_config config, const runtime::folders& folders) {
   admin_options.host = config.host;
   admin_options.port = config.admin_port;
   admin_options.tls = *identity;
-  options->shell = {config,       store.root().string(), folders.log,
-                    folders.data, *term,                 [&set = **tiers] { return set.status(); }};
+  options->shell = {config,      store.root().string(),
+                    folders.log, folders.data,
+                    *term,       [&set = **tiers] { return set.status(); }};
   auto typed = process.system().spawn<caf::detached>(coordinator::coordinator, options);
   actor = caf::actor_cast<caf::actor>(typed);
   auto port = runtime::publish(process.system(), caf::actor_cast<wire::coordinator_actor>(typed),

@@ -81,10 +81,12 @@ cluster::cluster(cluster_options options) : options_(std::move(options)), tag_(r
   std::filesystem::create_directories(folder_ / "logs");
   std::filesystem::create_directories(folder_ / "traces");
   std::ofstream file(folder_ / "cluster.toml");
-  file << options_.settings << "\nhost = \"" << options_.host << "\"\n";
-  if (!options_.tls) return;
-  make_certificates();
-  file << "tls_folder = \"" << certificates().string() << "\"\n";
+  file << "host = \"" << options_.host << "\"\n";
+  if (options_.tls) {
+    make_certificates();
+    file << "tls_folder = \"" << certificates().string() << "\"\n";
+  }
+  file << options_.settings;  // last: it may have sections
 }
 
 void cluster::make_certificates() {

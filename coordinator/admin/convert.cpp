@@ -323,12 +323,8 @@ void put(schema::Tier::Builder to, const tier_info& from) {
 }
 
 tier_info get(schema::Tier::Reader from) {
-  return {get(from.getName()),
-          get(from.getWhere()),
-          get(from.getJob()),
-          step_number(from.getStep()),
-          from.getMissing(),
-          get(from.getFailure())};
+  return {get(from.getName()),         get(from.getWhere()), get(from.getJob()),
+          step_number(from.getStep()), from.getMissing(),    get(from.getFailure())};
 }
 
 void put(schema::Submission::Builder to, const submission& from) {

@@ -121,7 +121,8 @@ void add_store(CLI::App& app, interchange_options& o) {
 
 void declare_export(CLI::App& ckpt, interchange_options& o, bool& json) {
   auto* app = ckpt.add_subcommand("export", "a checkpoint's weights as safetensors, for Python");
-  app->add_option("CHECKPOINT", o.checkpoint, "JOB (its newest), JOB@STEP, JOB@STEP.TIMELINE or JOB:TAG")->required();
+  app->add_option("CHECKPOINT", o.checkpoint, "JOB (its newest), JOB@STEP, JOB@STEP.TIMELINE or JOB:TAG")
+      ->required();
   app->add_option("DIR", o.folder, "where to put them; made if it is not there")->required();
   app->add_flag("--ema", o.ema, "the weights' average (EMA) instead of those of the last step");
   app->add_option("--format", o.format,

@@ -233,8 +233,8 @@ table tiers_table(const std::vector<tier_info>& tiers) {
           {},
           "none is configured"};
   for (const auto& i : tiers)
-    t.rows.push_back({text(i.name), text(i.where), text(i.job), i.job.empty() ? value(nullptr) : value(i.step.value),
-                      i.missing, text(i.failure)});
+    t.rows.push_back({text(i.name), text(i.where), text(i.job),
+                      i.job.empty() ? value(nullptr) : value(i.step.value), i.missing, text(i.failure)});
   return t;
 }
 

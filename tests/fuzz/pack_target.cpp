@@ -62,9 +62,11 @@ bool run_pack(input bytes) {
     PERDURA_CHECK(pack->check(record).has_value(), "a record that was scanned is found");
     if (record.decoded_size > read_bytes_max) continue;
     std::vector<std::byte> out(record.decoded_size);
-    // Of a delta any bytes of the right size may be the base: what comes out is refused, or is what it should be.
+    // Of a delta any bytes of the right size may be the base: what comes out is refused, or is what it should
+    // be.
     const auto base = some_bytes(record.decoded_size, 1);
-    if (pack->read(record, out, record.codec == chunk_codec::delta ? std::span(base) : std::span<const std::byte>{}))
+    if (pack->read(record, out,
+                   record.codec == chunk_codec::delta ? std::span(base) : std::span<const std::byte>{}))
       PERDURA_CHECK(hash_of(out) == record.hash, "what is read is what the record names");
   }
   return !records.empty();

@@ -1,4 +1,6 @@
 // Jobs that begin from checkpoints, and what the store does meanwhile.
+#include <filesystem>
+
 #include "tests/integration/support.hpp"
 
 using namespace perdura;
@@ -52,6 +54,27 @@ TEST_CASE("a job that cannot start from what it names fails and says why") {
   chaos::wait_until("the job to fail", chaos::cluster::default_limit,
                     [&] { return c.job(second).state == admin::job_state::failed; });
   CHECK_MESSAGE(c.job(second).why.find(why) != std::string::npos, c.job(second).why);
+}
+
+TEST_CASE("a cluster whose store is gone goes on from its tier, to the same bits") {
+  const chaos::temporary_folder shelf("perdura-shelf");
+  chaos::cluster_options options;
+  options.settings += "[tier.shelf]\nkind = \"folder\"\nfolder = \"" + shelf.path().string() + "\"\n";
+  const auto job = chaos::tiny_job().set("steps", "2000").set("checkpoint.interval_steps", "50");
+  chaos::cluster c(options);
+  start(c, {{.name = "a"}, {.name = "b"}});
+  const auto id = c.submit(job.text());
+  chaos::wait_until("a checkpoint on the shelf", chaos::cluster::default_limit,
+                    [&] { return std::filesystem::exists(shelf.path() / "manifests" / id); });
+  c.kill_all();
+  std::filesystem::remove_all(c.folder() / "data" / "store");
+  std::filesystem::remove_all(c.folder() / "data" / "index");
+  start(c, {{.name = "a"}, {.name = "b"}});
+  const auto end = c.wait_finished();
+  CHECK(end.timeline.value == 2);
+  CHECK(end.final_hash == undisturbed_hash(job));
+  const auto recoveries = c.job().recoveries;
+  CHECK(recoveries >= 1);
 }
 
 TEST_CASE("checkpoints come by time too, where that is asked for") {

@@ -141,7 +141,8 @@ class fake_admin_service final : public admin_service {
     return receipt{"killed " + worker};
   }
   result<std::vector<tier_info>> tiers() override {
-    return std::vector<tier_info>{{"cloud", "https://s3.example/bucket", "j1", step_number(40), 1, "no answer"}};
+    return std::vector<tier_info>{
+        {"cloud", "https://s3.example/bucket", "j1", step_number(40), 1, "no answer"}};
   }
   result<receipt> collect_garbage(const std::string& job, bool dry_run) override {
     return receipt{(dry_run ? "would collect " : "collects ") + job};

@@ -85,6 +85,31 @@ TEST_CASE("a checkpoint goes to the tier and comes back, bit for bit, on another
     CHECK(read_file(r.elsewhere.path() / pack.name) == read_file(r.here.path() / pack.name));
 }
 
+TEST_CASE("what a difference builds on goes along, and stays while it is needed") {
+  rig r;
+  checkpoint_writer writer(r.here.path(), writer_a);
+  std::vector<checkpoint_key> keys;
+  for (std::uint32_t step = 1; step <= 3; ++step) {
+    keys.push_back(at_step(step));
+    manifest m = empty_manifest(keys.back());
+    m.tiles = {{0, 1024, 0}};
+    m.arrays = {{chunk_kind::parameters, 4}};
+    writer.begin(m.key());
+    m.chunks = {writer.append(tile_id(0), chunk_kind::parameters, weights_at(1024, step)).value()};
+    m.bases = writer.bases_of(m.chunks[0].record);
+    writer.finish().value();
+    CHECK(m.bases.size() == step - 1);
+    put_locally(r.here.path(), m);
+  }
+  // Only the last one is sent, with all that it needs.
+  CHECK(r.between().push(keys.back()).value().packs_sent == 3);
+  r.back().fetch(keys.back()).value();
+  CHECK(is_whole(r.elsewhere.path(), keys.back()));
+  r.between().push(keys.front()).value();
+  CHECK(r.between().remove(keys.front()).value().packs_removed.empty());
+  check_all_whole(r);
+}
+
 TEST_CASE("what is there is not sent again, and nothing is fetched twice") {
   rig r;
   const auto key = r.make(5);
