@@ -72,8 +72,10 @@ result<void> sync_folder(const std::filesystem::path& folder) {
 
 result<void> make_folders(const std::filesystem::path& folder) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(folder, ignored)) return {};
   const auto parent = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
+  // Whoever made it may have died before the sync, unless none of us could. The parent was durable before.
+  if (std::filesystem::is_directory(folder, ignored))
+    return ::access(parent.c_str(), R_OK | W_OK) == 0 ? sync_folder(parent) : result<void>();
   if (parent != folder)
     if (auto made = make_folders(parent); !made) return made;
   if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return io_error("create the folder", folder);

@@ -62,8 +62,12 @@ result<void> publish(const file_descriptor& file, const fs::path& temporary, con
   const std::array<std::span<const std::byte>, 1> parts{std::as_bytes(std::span(bytes))};
   if (auto written = write_all(file, parts, temporary); !written) return written;
   if (::fsync(file.get()) != 0) return io_error("make durable", temporary);
-  if (::link(temporary.c_str(), target.c_str()) != 0) return io_error("link into place", target);
-  return sync_folder(target.parent_path());
+  if (::link(temporary.c_str(), target.c_str()) == 0) return sync_folder(target.parent_path());
+  error taken = io_error("link into place", target);
+  // It is relied upon that it is there: whoever put it may have died before this.
+  if (taken.code == errc::already_exists)
+    if (auto synced = sync_folder(target.parent_path()); !synced) return synced;
+  return taken;
 }
 
 }  // namespace

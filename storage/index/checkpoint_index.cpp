@@ -8,6 +8,7 @@
 
 #include "actors/base/log.hpp"
 #include "storage/checkpoint_reader.hpp"
+#include "storage/file.hpp"
 #include "storage/index/references.hpp"
 #include "storage/index/rocks_store.hpp"
 
@@ -79,6 +80,8 @@ result<void> checkpoint_index::repair() {
       continue;
     }
     log::warn("checkpoint " + to_string(key) + " was durable but not indexed; it is now");
+    // Whoever put it may have died before the name was durable; from now on others are dropped for its sake.
+    if (auto synced = sync_folder((store_ / manifest_object(key)).parent_path()); !synced) return synced;
     if (auto put = put_rows(*m); !put) return put;
   }
   std::vector<checkpoint_key> gone;
@@ -120,6 +123,7 @@ result<void> checkpoint_index::commit(manifest m) {
 }
 
 result<void> checkpoint_index::put_rows(const manifest& m) {
+  if (auto ready = rows_->ready(); !ready) return ready;
   rocksdb::WriteBatch batch;
   batch.Put(rows_->family(manifests_family), manifest_key(m.key()), encode(m));
   reference_changes changes;
@@ -129,6 +133,7 @@ result<void> checkpoint_index::put_rows(const manifest& m) {
 }
 
 result<void> checkpoint_index::remove_rows(std::span<const checkpoint_key> keys) {
+  if (auto ready = rows_->ready(); !ready) return ready;
   rocksdb::WriteBatch batch;
   reference_changes changes;
   for (const auto& key : keys) {
@@ -147,6 +152,7 @@ result<void> checkpoint_index::remove_rows(std::span<const checkpoint_key> keys)
 }
 
 result<void> checkpoint_index::rebuild_index() {
+  if (auto ready = rows_->ready(); !ready) return ready;
   const auto stored = list_checkpoints(objects_, "");
   if (!stored) return stored.failure();
   rocksdb::WriteBatch batch;

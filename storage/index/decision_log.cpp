@@ -76,6 +76,7 @@ result<std::uint64_t> decision_log::append_event(std::string_view bytes) {
 }
 
 result<std::uint64_t> decision_log::write(const log_entry& entry, bool sync) {
+  if (auto ready = store_->ready(); !ready) return ready.failure();
   rocksdb::WriteBatch batch;
   for (const auto& [key, bytes] : entry.states) {
     if (auto fits = check_size("the state " + key.substr(0, 64), bytes); !fits) return fits.failure();

@@ -46,22 +46,38 @@ result<std::unique_ptr<rocks_store>> rocks_store::open(const std::filesystem::pa
                                                        const std::vector<std::string>& families,
                                                        std::uint32_t format_version) {
   if (auto made = make_folders(folder); !made) return made.failure();
-  const auto cache = rocksdb::NewLRUCache(block_cache_bytes, 0);
-  std::vector<rocksdb::ColumnFamilyDescriptor> descriptors{
-      {rocksdb::kDefaultColumnFamilyName, family_options(cache)}};
-  for (const auto& name : families) descriptors.emplace_back(name, family_options(cache));
-  std::unique_ptr<rocks_store> store(new rocks_store(folder));
-  rocksdb::DB* db = nullptr;
-  const auto opened =
-      rocksdb::DB::Open(database_options(), folder.string(), descriptors, &store->handles_, &db);
-  store->db_.reset(db);
-  if (!opened.ok()) return store->failure("open", opened);
+  std::unique_ptr<rocks_store> store(new rocks_store(folder, families));
+  if (auto opened = store->open_database(); !opened) return opened.failure();
   if (auto fits = store->check_format(format_version); !fits) return fits.failure();
   return store;
 }
 
-rocks_store::~rocks_store() {
+result<void> rocks_store::open_database() {
+  const auto cache = rocksdb::NewLRUCache(block_cache_bytes, 0);
+  std::vector<rocksdb::ColumnFamilyDescriptor> descriptors{
+      {rocksdb::kDefaultColumnFamilyName, family_options(cache)}};
+  for (const auto& name : families_) descriptors.emplace_back(name, family_options(cache));
+  rocksdb::DB* db = nullptr;
+  const auto opened = rocksdb::DB::Open(database_options(), folder_.string(), descriptors, &handles_, &db);
+  db_.reset(db);
+  if (!opened.ok()) return failure("open", opened);
+  return {};
+}
+
+void rocks_store::close_database() {
   for (auto* handle : handles_) db_->DestroyColumnFamilyHandle(handle);
+  handles_.clear();
+  db_.reset();
+}
+
+rocks_store::~rocks_store() { close_database(); }
+
+result<void> rocks_store::ready() {
+  if (!has_failed_) return {};
+  close_database();
+  if (auto opened = open_database(); !opened) return opened;
+  has_failed_ = false;
+  return {};
 }
 
 result<void> rocks_store::check_format(std::uint32_t format_version) {
@@ -79,6 +95,7 @@ result<void> rocks_store::check_format(std::uint32_t format_version) {
 }
 
 result<std::optional<std::string>> rocks_store::get(std::size_t family_number, std::string_view key) const {
+  if (!db_) return closed();
   std::string value;
   const auto status = db_->Get({}, family(family_number), key, &value);
   if (status.ok()) return std::optional(std::move(value));
@@ -87,14 +104,23 @@ result<std::optional<std::string>> rocks_store::get(std::size_t family_number, s
 }
 
 result<void> rocks_store::write(rocksdb::WriteBatch& batch, bool sync) {
+  if (has_failed_) return closed();
   rocksdb::WriteOptions options;
   options.sync = sync;
   const auto status = db_->Write(options, &batch);
-  if (!status.ok()) return failure("write to", status);
-  return {};
+  if (status.ok()) return {};
+  has_failed_ = true;
+  return failure("write to", status);
+}
+
+error rocks_store::closed() const {
+  return {errc::io, folder_.string() + " is closed since a write failed, and could not be opened again yet"};
 }
 
 std::unique_ptr<rocksdb::Iterator> rocks_store::iterate(std::size_t family_number) const {
+  if (!db_)
+    return std::unique_ptr<rocksdb::Iterator>(
+        rocksdb::NewErrorIterator(rocksdb::Status::IOError(closed().message)));
   return std::unique_ptr<rocksdb::Iterator>(db_->NewIterator({}, family(family_number)));
 }
 
@@ -106,7 +132,9 @@ error rocks_store::failure(const std::string& attempt, const rocksdb::Status& st
                                " is open in another process: only one coordinator may use it; end the other, "
                                "or give this one its own folder (" +
                                text + ")"};
-  const errc code = status.IsCorruption()        ? errc::corrupt
+  // A file of its own that is gone is damage like any other.
+  const bool is_damaged = status.IsCorruption() || status.IsPathNotFound();
+  const errc code = is_damaged                   ? errc::corrupt
                     : status.IsInvalidArgument() ? errc::version_mismatch
                                                  : errc::io;
   return {code, "cannot " + attempt + " " + folder_.string() + ": " + text};

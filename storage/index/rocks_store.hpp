@@ -26,7 +26,11 @@ class rocks_store {
   rocks_store(const rocks_store&) = delete;
   rocks_store& operator=(const rocks_store&) = delete;
 
-  rocksdb::ColumnFamilyHandle* family(std::size_t number) const { return handles_[number]; }
+  // To be called before a batch is made. After a write that failed RocksDB takes no other (with assertions,
+  // as Debian builds it, the next one even ends the process), so it is opened anew here; while that fails, so
+  // does every call.
+  result<void> ready();
+  rocksdb::ColumnFamilyHandle* family(std::size_t number) const { return handles_.at(number); }
   result<std::optional<std::string>> get(std::size_t family_number, std::string_view key) const;
   result<void> write(rocksdb::WriteBatch& batch, bool sync);
   // Must not outlive the store. Ask status() when it has come to its end.
@@ -34,10 +38,16 @@ class rocks_store {
   error failure(const std::string& attempt, const rocksdb::Status& status) const;
 
  private:
-  explicit rocks_store(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  rocks_store(std::filesystem::path folder, std::vector<std::string> families)
+      : folder_(std::move(folder)), families_(std::move(families)) {}
+  result<void> open_database();
+  void close_database();
+  error closed() const;
   result<void> check_format(std::uint32_t format_version);
 
   std::filesystem::path folder_;
+  std::vector<std::string> families_;
+  bool has_failed_ = false;  // a write
   std::unique_ptr<rocksdb::DB> db_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
